@@ -10,7 +10,7 @@ const PARTS: [(&str, &str, &str, &str); 28] = [
     ("posted.rs", "crates/apic/src/posted.rs", "use core::sync::atomic", "#[cfg(test)]"),
     ("first_touch.rs", "crates/paging/src/first_touch.rs", "use core::sync::atomic", "#[cfg(test)]"),
     ("pending_requests.rs", "crates/vgic/src/shortcuts.rs", "/// Pending requests to a vCPU", "const _: () ="),
-    ("invalidations.rs", "hypervisor/src/arch/x86_64/vm/protected.rs", "struct Invalidations", "#[cfg(test)]"),
+    ("invalidations.rs", "hypervisor/src/arch/x86_64/vm/invalidations.rs", "pub struct Invalidations", "#[cfg(test)]"),
     ("events.rs", "hypervisor/src/arch/x86_64/interrupts/events.rs", "const NMIS:", "pub fn nmi("),
     ("init.rs", "hypervisor/src/arch/x86_64/interrupts/events.rs", "pub fn init(", "pub fn leave("),
     ("startup.rs", "hypervisor/src/arch/x86_64/interrupts/events.rs", "pub fn restart(", "fn start("),

@@ -135,12 +135,11 @@ mod invalidations {
         // As `Protected` does.
 
         pub fn load(&self, cpu: usize) {
-            self.0.on[0].fetch_or(1 << cpu, Ordering::SeqCst);
-            self.0.catch_up(cpu);
+            self.0.load(cpu);
         }
 
         pub fn put(&self, cpu: usize) {
-            self.0.on[0].fetch_and(!(1 << cpu), Ordering::Release);
+            self.0.put(cpu);
         }
 
         pub fn catch_up(&self, cpu: usize) {

@@ -36,6 +36,8 @@ named_rows! {
     INTERRUPT_WAKE = "wake-up",
     /// Events of the IOMMU.
     INTERRUPT_IOMMU = "IOMMU",
+    /// A message of a PCI function.
+    INTERRUPT_MESSAGE = "function's message",
 }
 
 named_rows! {

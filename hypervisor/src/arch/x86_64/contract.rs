@@ -69,6 +69,7 @@ type Sent = (u16, [u64; VCPU_WORDS]);
 
 const _: () = {
     let _: stile_wire::Level = extension::LEVEL;
+    let _: bool = extension::ASSIGNS_FUNCTIONS;
     let _: u64 = extension::CPU_PAGES;
     let _: Footprint = extension::FOOTPRINT;
     let _: fn() -> Result<extension::Features, Refusal> = extension::detect;

@@ -3,7 +3,6 @@
 
 #![cfg_attr(feature = "svm", allow(dead_code, reason = "the common modules have parts that only VMX uses"))]
 
-#[allow(dead_code, reason = "only VMs with functions use it")]
 mod assigned;
 mod boot;
 mod contract;

@@ -27,7 +27,8 @@ impl Snapshots for Arch {
         let nested = vm.arch.nested.as_ref().map(|_| "a VM with `nested` can't be saved or restored yet: stop it instead");
         // A snapshot must not make its VM a trusted one.
         let trusted = vm.arch.direct.as_ref().map(|_| "a VM with `ipi = \"direct\"` can't be saved or restored: stop it instead");
-        nested.or(trusted)
+        let functions = "a VM that owns PCI functions (disks, networks) can't be saved, as they stay with the machine: stop it instead";
+        vm.arch.functions.map(|_| functions).or(nested).or(trusted)
     }
 
     /// The machine, vCPUs.

@@ -3,11 +3,11 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use stile_amd_iommu::{Access, Event, Kind};
+use stile_amd_iommu::{Access, DeviceEntry, Event, Kind};
 use stile_lock::TicketLock;
 use stile_pci::{Address, Faults};
 
-use super::dma;
+use super::failure;
 use crate::arch::x86_64::host::iommu;
 use crate::console::{log, log_of};
 use crate::vm;
@@ -77,7 +77,7 @@ fn take_one(event: &Event) {
         }
     }
     if verdict.cut_off {
-        dma::disconnect(function);
+        failure::check(iommu::set_device(function, DeviceEntry::BLOCKED));
         log_of!(vm, "{}: PCI function {function} is cut off from memory until the VM starts again", vm.name);
     }
 }

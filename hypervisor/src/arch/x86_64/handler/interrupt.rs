@@ -2,7 +2,7 @@
 
 use stile_ledger::x86_64 as rows;
 
-use crate::arch::x86_64::assigned::faults;
+use crate::arch::x86_64::assigned::{faults, messages};
 use crate::arch::x86_64::host::apic::{self, vector};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::timer;
@@ -82,14 +82,22 @@ pub extern "C" fn handle_interrupt(cpu: &mut Cpu, number: u8) -> Outcome {
             direct::wake_beside(cpu);
             Outcome::again(rows::INTERRUPT_WAKE)
         }
+        vector::MESSAGE => {
+            messages::take(cpu, true);
+            Outcome::again(rows::INTERRUPT_MESSAGE)
+        }
         _ => Outcome::again(rows::INTERRUPT_SPURIOUS),
     }
 }
 
 /// Applies changes of the loaded VM's second stage. Those of other VMs are applied at load.
 fn catch_up(cpu: &Cpu) {
-    if let Some(protected) = cpu.vcpu.and_then(|vcpu| vcpu.vm().arch.protected.as_ref()) {
+    let Some(vm) = cpu.vcpu.map(|vcpu| vcpu.vm()) else { return };
+    if let Some(protected) = &vm.arch.protected {
         protected.catch_up(cpu);
+    }
+    if let Some(functions) = vm.arch.functions {
+        functions.invalidations.catch_up(cpu.index);
     }
 }
 
@@ -121,5 +129,8 @@ pub fn idle(cpu: &mut Cpu) {
     }
     if came(vector::UART) {
         crate::operator::console_interrupt();
+    }
+    if came(vector::MESSAGE) {
+        messages::take(cpu, false);
     }
 }

@@ -30,6 +30,12 @@ pub mod vector {
     pub const UART: u8 = 0xf5;
     /// This CPU's timer. Even: crate `gate` relies on bit 0 of its register.
     pub const TIMER: u8 = 0xf6;
+    /// Stands for messages of PCI functions, in the mask of noted interrupts; no interrupt has it.
+    pub const MESSAGE: u8 = 0xf7;
+    /// First vector of messages of PCI functions, whose priority is below those of Stile's own.
+    pub const FIRST_MESSAGE: u8 = 0x30;
+    /// Number of vectors of messages.
+    pub const MESSAGES_OF_FUNCTIONS: u8 = POSTED - FIRST_MESSAGE;
     /// Spurious-interrupt vector, which needs no EOI.
     pub const SPURIOUS: u8 = 0xff;
 

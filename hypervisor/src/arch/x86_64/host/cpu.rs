@@ -71,6 +71,9 @@ struct NmiStack([u8; 512]);
 #[repr(C, align(16))]
 struct ProtectionStack([u8; 256]);
 
+/// Words of the mask of noted messages.
+const MESSAGE_WORDS: usize = (apic::vector::MESSAGES_OF_FUNCTIONS as usize).div_ceil(32);
+
 /// Words of a CPU that are accessed through GS while its block is borrowed, and so are not part of it.
 #[repr(C)]
 pub struct Local {
@@ -82,6 +85,8 @@ pub struct Local {
     window: AtomicU8,
     /// Bit mask of Stile's own interrupts taken while idle.
     noted: AtomicU8,
+    /// Bit mask of messages of PCI functions that interrupted this CPU: bit n for vector [`apic::vector::FIRST_MESSAGE`] + n.
+    messages: [AtomicU32; MESSAGE_WORDS],
     /// Words of the virtualization extension.
     pub virt: OfLocal,
 }
@@ -94,6 +99,7 @@ impl Local {
             direct_deadline: AtomicPtr::new(ptr::null_mut()),
             window: AtomicU8::new(0),
             noted: AtomicU8::new(0),
+            messages: [const { AtomicU32::new(0) }; MESSAGE_WORDS],
             virt: OfLocal::new(),
         }
     }
@@ -207,6 +213,8 @@ pub const TAKEN: usize = offset_of!(Cpu, taken);
 pub const LAUNCHED: usize = offset_of!(Cpu, launched);
 /// Offset of `noted`, for `idt.S`.
 pub const NOTED: usize = LOCAL + offset_of!(Local, noted);
+/// Offset of the mask of noted messages, in GS.
+pub const MESSAGES: usize = LOCAL + offset_of!(Local, messages);
 /// Offset of `cpuid`, for `exit.S`.
 pub const CPUID: usize = offset_of!(Cpu, cpuid);
 /// Offset of `apic_base`, for `exit.S`.
@@ -363,6 +371,11 @@ impl Cpu {
     /// Takes Stile's own interrupts noted since the last call: bit n for vector [`apic::vector::POSTED`] + n.
     pub fn take_noted(&self) -> u8 {
         self.local.map_or(0, |local| local.noted.swap(0, Ordering::Relaxed))
+    }
+
+    /// Takes the messages of PCI functions noted since the last call: bit n for vector [`apic::vector::FIRST_MESSAGE`] + n.
+    pub fn take_messages(&self) -> [u32; MESSAGE_WORDS] {
+        self.local.map_or([0; MESSAGE_WORDS], |local| local.messages.each_ref().map(|word| word.swap(0, Ordering::Relaxed)))
     }
 
     /// Whether any interrupts are noted.

@@ -21,6 +21,26 @@ note note_invalidate, 3
 note note_iommu, 4
 note note_uart, 5
 note note_timer, 6
+// Messages of PCI functions: stub n is for vector FIRST_MESSAGE + n, and has 8 bytes.
+.balign 8
+.global message_stubs
+message_stubs:
+.rept {MESSAGES_OF_FUNCTIONS}
+    call    note_message
+    .balign 8
+.endr
+note_message:
+    push    rax
+    mov     rax, [rsp + 8]
+    sub     rax, offset message_stubs
+    shr     eax, 3
+    bts     dword ptr gs:[{MESSAGES}], eax
+    pop     rax
+    add     rsp, 8
+    or      byte ptr gs:[{NOTED}], 1 << 7
+    cmp     qword ptr [rsp], offset halt
+    je      skip_halt
+    iretq
 .balign 16
 // HLT has one byte.
 skip_halt:

@@ -9,6 +9,8 @@ use crate::arch::x86_64::virt::block;
 core::arch::global_asm!(
     include_str!("idt.S"),
     NOTED = const cpu::NOTED,
+    MESSAGES = const cpu::MESSAGES,
+    MESSAGES_OF_FUNCTIONS = const vector::MESSAGES_OF_FUNCTIONS,
     MAY_BE_FOREIGN = sym FOREIGN,
     ISR = const apic::ISR,
     EOI = const apic::EOI,
@@ -44,7 +46,11 @@ unsafe extern "C" {
     fn nmi();
     fn general_protection();
     static unsure: u8;
+    static message_stubs: u8;
 }
+
+/// Distance between stubs for messages in `idt.S`.
+const MESSAGE_STUB: u64 = 8;
 
 /// A 64-bit interrupt gate (the manual, "64-Bit Mode IDT").
 const fn gate(handler: u64, stack: u64) -> [u64; 2] {
@@ -80,5 +86,13 @@ pub fn setup() {
     ];
     for (vector, handler) in notes {
         table[usize::from(vector)] = gate(handler as u64, 0);
+    }
+    // VMs have functions on AMD-V only; with VMX a guest may send these vectors.
+    if block::HAS_GLOBAL_FLAG {
+        let stubs = &raw const message_stubs as u64;
+        let entries = table.iter_mut().skip(vector::FIRST_MESSAGE.into()).take(vector::MESSAGES_OF_FUNCTIONS.into());
+        for (number, entry) in entries.enumerate() {
+            *entry = gate(stubs + number as u64 * MESSAGE_STUB, 0);
+        }
     }
 }

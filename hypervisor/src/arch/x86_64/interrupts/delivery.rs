@@ -13,7 +13,7 @@ use crate::arch::x86_64::virt::virtual_apic;
 use crate::cpu::{self, Loaded};
 use crate::vm::{Vcpu, Vm};
 
-/// Sender of an I/O APIC's messages: no local APIC has this identifier.
+/// Sender of messages of an I/O APIC and of functions: no local APIC has this identifier.
 const IO_APIC: u32 = u32::MAX;
 
 /// Sends a message to its target vCPUs. `cpu` is present in the handler of an exit whose vCPU is re-entered, which
@@ -31,6 +31,16 @@ pub fn send(vm: &'static Vm, message: Message, sender: u32, mut cpu: Option<&mut
         accepted |= receive(vcpu, message, cpu.as_deref_mut());
     }
     accepted
+}
+
+/// Sends a message of a PCI function, as [`send`].
+pub fn send_of_device(vm: &'static Vm, message: Message, cpu: Option<&mut Cpu>) {
+    send(vm, message, IO_APIC, cpu);
+}
+
+/// Whether a message of a PCI function addresses a vCPU of its VM.
+pub fn is_addressed(vcpu: &Vcpu, message: Message) -> bool {
+    vcpu.arch.pages.is_target(message.destination, IO_APIC)
 }
 
 /// The only vCPU that a physical destination can address: APIC IDs are vCPU indexes (`Vcpu::reset`).

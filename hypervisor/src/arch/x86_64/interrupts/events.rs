@@ -14,8 +14,12 @@ use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::vcpu::inject::{NMI_BLOCKED, VALID};
 use crate::arch::x86_64::virt::state::{self, Field};
 use crate::cpu::{self, Leave, Outcome};
-use crate::vm::Vcpu;
+use crate::once::Once;
 use crate::vm::power::End;
+use crate::vm::{Vcpu, Vm};
+
+/// Releases the held messages of a VM's PCI functions, on the CPU of this number; set if there are any functions.
+pub static RELEASE: Once<fn(&'static Vm, usize)> = Once::new();
 
 /// Counter of pending NMIs: one that can be taken, and one latched behind it.
 const NMIS: u32 = 0b11;
@@ -30,6 +34,8 @@ const VECTOR: u32 = 0xff << VECTOR_SHIFT;
 const VECTOR_SHIFT: u32 = 8;
 /// The vCPU's VMX operation keeps an event of an L2 that an exception has replaced.
 const REPLACED: u32 = 1 << 6;
+/// Messages of the VM's PCI functions are held until it runs.
+const HELD: u32 = 1 << 7;
 /// INIT: powers off the vCPU, or resets the machine if it is the first one.
 const INIT: u32 = 1 << 3;
 
@@ -208,6 +214,11 @@ pub fn nmi(vcpu: &'static Vcpu) {
     }
 }
 
+/// Has a vCPU release held messages of its VM's functions when it is next entered.
+pub fn hold(vcpu: &'static Vcpu) {
+    vcpu.arch.events.raise(HELD);
+}
+
 /// Signals the 8259s' interrupt to a vCPU.
 pub fn external(vcpu: &'static Vcpu) {
     vcpu.arch.events.raise(EXTERNAL);
@@ -315,6 +326,12 @@ pub fn pull(cpu: &mut Cpu) {
     let events = &vcpu.arch.events;
     check_watch(cpu);
     let waiting = events.waiting.load(Ordering::Acquire);
+    if waiting & HELD != 0 {
+        events.clear(HELD);
+        if let Some(release) = RELEASE.try_get() {
+            release(vcpu.vm(), cpu.index);
+        }
+    }
     if events.init() {
         // It is entered, and exits immediately: only an exit leads to the common way of leaving.
         apic::kick(cpu.index);

@@ -16,6 +16,8 @@ use crate::once::Once;
 pub const LEVEL: stile_wire::Level = stile_wire::Level::Svm;
 /// Pages of each CPU: the host state that VMRUN saves, and the one that VMLOAD loads.
 pub const CPU_PAGES: u64 = 2;
+/// Whether VMs can own PCI functions.
+pub const ASSIGNS_FUNCTIONS: bool = true;
 /// Memory that the back end takes.
 pub const FOOTPRINT: Footprint = footprint::X86_64_SVM;
 

@@ -12,14 +12,16 @@ use stile_paging::table::PageTable;
 use super::protected::Protected;
 use super::tables::VmTables;
 use super::{Vm, cpuid};
+use crate::arch::x86_64::assigned::Functions;
 use crate::arch::x86_64::emulation::devices::Devices;
 use crate::arch::x86_64::virt::second_stage::Format;
-use crate::arch::x86_64::virt::{nested, parts};
+use crate::arch::x86_64::virt::{extension, nested, parts};
 use crate::arena::Arena;
 
 impl Vm {
     /// [`VmPart::new`](crate::arch::contract::VmPart::new).
     pub(super) fn create(
+        number: usize,
         config: &stile_blob::Vm<'_>,
         pieces: &[Piece],
         mut table: PageTable<Format>,
@@ -29,8 +31,11 @@ impl Vm {
         if config.has_links() {
             return Err("devices can't be served on this architecture yet");
         }
-        if !config.functions.is_empty() {
-            return Err("PCI functions can't be assigned on this architecture yet");
+        if !config.functions.is_empty() && !extension::ASSIGNS_FUNCTIONS {
+            return Err("PCI functions can be assigned on AMD-V only");
+        }
+        if !config.functions.is_empty() && techniques.decode_cache == DecodeCache::Protect {
+            return Err("a VM with PCI functions, whose DMA changes code unseen, can't have decode_cache = \"protect\"");
         }
         let vcpus = usize::from(config.vcpus);
         let nested = nested::offer(techniques.nested)?;
@@ -49,6 +54,13 @@ impl Vm {
         let tables = VmTables::new(table, arena)?;
         let protects = techniques.decode_cache == DecodeCache::Protect;
         let protected = if protects { Some(Protected::new(tables.table(), place.second_stage(), arena)?) } else { None };
+        let functions = match &config.functions[..] {
+            [] => None,
+            ids => {
+                let functions = Functions::new(number, config.name, ids, pieces, place.second_stage(), arena)?;
+                Some(&*arena.allocate()?.write(functions))
+            }
+        };
         Ok(Vm {
             cpuid: cpuid::table(),
             topology: config.arrangement(),
@@ -57,7 +69,8 @@ impl Vm {
             place,
             io_apic: TicketLock::new(IoApic::new()),
             direct,
-            follows_loads: protected.is_some() || nested.is_some(),
+            follows_loads: protected.is_some() || nested.is_some() || functions.is_some(),
+            functions,
             nested,
             starts_in_x2apic_mode: pc::starts_in_x2apic_mode(vcpus),
             protected,

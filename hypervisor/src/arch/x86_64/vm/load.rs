@@ -1,4 +1,4 @@
-//! State of a VM with protected pages or nesting that a CPU loads.
+//! State of a VM with protected pages, functions or nesting that a CPU loads.
 
 use super::Vm;
 use crate::arch::x86_64::host::cpu::Cpu;
@@ -7,11 +7,14 @@ use crate::arch::x86_64::virt::nested;
 use crate::cpu::Loaded;
 
 impl Vm {
-    /// Called when a vCPU of a VM with protected pages or nesting is loaded on this CPU.
+    /// Called when a vCPU of a VM with protected pages, functions or nesting is loaded on this CPU.
     #[cold]
     pub fn load(&self, cpu: &mut Cpu) {
         if let Some(protected) = &self.protected {
             protected.load(cpu);
+        }
+        if let Some(functions) = self.functions {
+            functions.invalidations.load(cpu.index);
         }
         // SAFETY: the vCPU is being loaded: no handler runs, and so none has its state.
         if let (cpu, Some(vmx)) = unsafe { WholeCpu::of(cpu) }.split() {
@@ -24,6 +27,9 @@ impl Vm {
     pub fn put(&self, cpu: &mut Cpu, vcpu: &mut Loaded<'static>) {
         if let Some(protected) = &self.protected {
             protected.put(cpu);
+        }
+        if let Some(functions) = self.functions {
+            functions.invalidations.put(cpu.index);
         }
         nested::put(cpu, vcpu.vmx());
     }

@@ -3,6 +3,7 @@
 pub mod cpuid;
 mod create;
 pub mod guest_memory;
+pub mod invalidations;
 mod load;
 pub mod protected;
 pub mod shared;
@@ -19,8 +20,10 @@ use stile_lock::TicketLock;
 use stile_paging::frames::{MAX_PIECES, Piece};
 use stile_paging::table::{Error, PageTable};
 
-use crate::arch::contract::VmPart;
+use crate::arch::contract::{SecondStage, VmPart};
+use crate::arch::x86_64::assigned::Functions;
 use crate::arch::x86_64::emulation::devices::Devices;
+use crate::arch::x86_64::host::cpu::this_index;
 use crate::arch::x86_64::host::cpuid::Table;
 use crate::arch::x86_64::virt::descriptors::Direct;
 use crate::arch::x86_64::virt::nested;
@@ -51,6 +54,8 @@ pub struct Vm {
     pub protected: Option<Protected>,
     /// VMX of its vCPUs, if its VM is nested.
     pub nested: Option<nested::Offer>,
+    /// Assigned PCI functions, if any.
+    pub functions: Option<&'static Functions>,
     /// Mode of its vCPUs' APICs after a reset.
     starts_in_x2apic_mode: bool,
     /// Whether [`Vm::load`] and [`Vm::put`] have work.
@@ -73,14 +78,14 @@ impl VmPart for Vm {
     }
 
     fn new(
-        _number: usize,
+        number: usize,
         config: &stile_blob::Vm<'_>,
         pieces: &[Piece],
         tables: PageTable<Format>,
         techniques: Techniques,
         arena: &'static Arena,
     ) -> Result<Vm, &'static str> {
-        Vm::create(config, pieces, tables, techniques, arena)
+        Vm::create(number, config, pieces, tables, techniques, arena)
     }
 
     fn reset(&self, _number: usize) {
@@ -94,6 +99,9 @@ impl VmPart for Vm {
         }
         if let Some(protected) = &self.protected {
             protected.clear(|| ());
+        }
+        if let Some(functions) = self.functions {
+            functions.list.reset();
         }
     }
 
@@ -121,7 +129,37 @@ impl VmPart for Vm {
         second_stage::invalidate(self.place.second_stage());
     }
 
-    fn tear_down(&self) {}
+    fn tear_down(&self) {
+        if let Some(functions) = self.functions {
+            functions.stop();
+        }
+    }
+
+    fn functions_ready_at(&self) -> u64 {
+        self.functions.map_or(0, |functions| functions.list.ready_at())
+    }
+
+    fn start_functions(&self) {
+        if let Some(functions) = self.functions {
+            functions.start(self);
+        }
+    }
+}
+
+impl SecondStage for Vm {
+    fn map_device(&self, gpa: u64, pa: u64, size: u64) -> Result<(), Error> {
+        self.tables.map_device(gpa, pa, size)
+    }
+
+    /// Tables stay: other CPUs walk them until they have invalidated their translations, for which this one does not wait. Until then they
+    /// access the function at the former address, which is the VM's own.
+    fn unmap_device(&self, gpa: u64, size: u64) {
+        self.tables.unmap(gpa, size);
+        if let Some(functions) = self.functions {
+            functions.invalidations.request();
+            functions.invalidations.catch_up(this_index());
+        }
+    }
 }
 
 impl Vm {

@@ -1,18 +1,15 @@
 //! The cache of decoded instructions of a VM whose scheme is *protect* (crate `stile-x86-decode`): the pages that its entries depend on are
 //! write-protected in the second stage, and the guest's writes to them are handled here.
 
-use core::sync::atomic::{AtomicU64, Ordering};
-
-use stile_board::MAX_CPUS;
 use stile_lock::TicketLock;
 use stile_paging::PAGE_SIZE;
 use stile_paging::table::{Invalidation, Maintenance, PageTable};
 use stile_x86_decode::cache::{Counts, Protect, Protector};
 use stile_x86_decode::{Code, Context, Decoded, Refusal};
 
-use crate::arch::x86_64::host::apic;
-use crate::arch::x86_64::host::cpu::{Cpu, this_index};
-use crate::arch::x86_64::virt::second_stage::{self, Format, Permissions};
+use super::invalidations::Invalidations;
+use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::virt::second_stage::{Format, Permissions};
 use crate::arch::x86_64::vm::guest_memory::Ram;
 use crate::arena::Arena;
 use crate::memory::TableFrames;
@@ -96,13 +93,12 @@ impl Protected {
 
     /// Called when a vCPU of the VM is loaded on this CPU: applies the invalidations that the CPU missed, and subscribes it to new ones.
     pub fn load(&self, cpu: &Cpu) {
-        self.invalidations.on[cpu.index % MAX_CPUS / 64].fetch_or(1 << (cpu.index % 64), Ordering::SeqCst);
-        self.invalidations.catch_up(cpu.index);
+        self.invalidations.load(cpu.index);
     }
 
     /// Called when a vCPU of the VM is put: unsubscribes this CPU.
     pub fn put(&self, cpu: &Cpu) {
-        self.invalidations.on[cpu.index % MAX_CPUS / 64].fetch_and(!(1 << (cpu.index % 64)), Ordering::Release);
+        self.invalidations.put(cpu.index);
     }
 
     /// Applies an invalidation that another CPU requested ([`apic::vector::INVALIDATE`]).
@@ -145,60 +141,4 @@ impl Maintenance for Deferred {
     fn invalidate(&mut self, _: Invalidation) {}
     fn invalidate_all(&mut self) {}
     fn complete(&mut self) {}
-}
-
-/// CPUs whose TLBs may still hold write permissions that were revoked.
-///
-/// No CPU waits for others: until all have invalidated, a page counts as unprotectable, and the instruction is decoded again.
-/// So no CPU depends on another while it holds a lock.
-struct Invalidations {
-    ept: u64,
-    /// Number of revocations.
-    wanted: AtomicU64,
-    /// Number of revocations after which each CPU last invalidated.
-    done: [AtomicU64; MAX_CPUS],
-    /// CPUs on which a vCPU of the VM is loaded: bit n % 64 of word n / 64 is CPU n. Other CPUs invalidate at load.
-    on: [AtomicU64; MAX_CPUS.div_ceil(64)],
-}
-
-impl Invalidations {
-    fn new(ept: u64) -> Invalidations {
-        Invalidations {
-            ept,
-            wanted: AtomicU64::new(0),
-            done: [const { AtomicU64::new(0) }; MAX_CPUS],
-            on: [const { AtomicU64::new(0) }; MAX_CPUS.div_ceil(64)],
-        }
-    }
-
-    fn others(&self, here: usize) -> impl Iterator<Item = usize> {
-        let on = self.on.each_ref().map(|word| word.load(Ordering::SeqCst));
-        (0..MAX_CPUS).filter(move |&cpu| cpu != here && on[cpu / 64] >> (cpu % 64) & 1 != 0)
-    }
-
-    /// Requests an invalidation by all CPUs, after a revocation. The caller holds the cache's lock.
-    fn request(&self) {
-        // Ordered before the load of `on`: a CPU that loads a vCPU later sees the new number.
-        self.wanted.fetch_add(1, Ordering::SeqCst);
-        self.others(this_index()).for_each(apic::invalidate);
-    }
-
-    /// Whether all CPUs have invalidated; this one does. The caller holds the cache's lock.
-    fn all_invalidated(&self) -> bool {
-        let here = this_index();
-        // The request of another CPU may still be on its way to this one.
-        self.catch_up(here);
-        let wanted = self.wanted.load(Ordering::Relaxed);
-        self.others(here).all(|cpu| self.done[cpu].load(Ordering::Acquire) >= wanted)
-    }
-
-    /// Invalidates the TLB entries of this CPU, `cpu`, unless it did so after the last revocation.
-    fn catch_up(&self, cpu: usize) {
-        let wanted = self.wanted.load(Ordering::SeqCst);
-        let done = &self.done[cpu & (MAX_CPUS - 1)];
-        if done.load(Ordering::Relaxed) != wanted {
-            second_stage::invalidate(self.ept);
-            done.store(wanted, Ordering::Release);
-        }
-    }
 }

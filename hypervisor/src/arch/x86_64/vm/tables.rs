@@ -113,6 +113,15 @@ impl VmTables {
         }
     }
 
+    /// Maps a BAR.
+    ///
+    /// # Errors
+    /// Something is mapped there already, or there is no memory for tables.
+    pub fn map_device(&self, gpa: u64, pa: u64, size: u64) -> Result<(), Error> {
+        let attributes = Attributes { memory: MemoryType::Device, permissions: Permissions { write: true, execute: false } };
+        self.table.lock().map(&mut { self.arena }, Mapping { address: gpa, output: pa, size, attributes })
+    }
+
     /// Unmaps whole blocks, as far as they are mapped. Translations stay valid until they are invalidated.
     pub fn unmap(&self, gpa: u64, size: u64) {
         let done = self.table.lock().vacate(&mut { self.arena }, &mut Deferred, gpa, size);

@@ -15,6 +15,8 @@ use crate::once::Once;
 pub const LEVEL: stile_wire::Level = stile_wire::Level::Vmx;
 /// Pages of each CPU: the VMXON region.
 pub const CPU_PAGES: u64 = 1;
+/// Whether VMs can own PCI functions.
+pub const ASSIGNS_FUNCTIONS: bool = false;
 /// Memory that the back end takes.
 pub const FOOTPRINT: Footprint = footprint::X86_64;
 

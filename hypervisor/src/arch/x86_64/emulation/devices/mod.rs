@@ -2,6 +2,7 @@
 //! APICs are on none of them: a vCPU can move its own (`handler/mmio.rs`).
 
 mod io_apic;
+mod pci;
 mod pic;
 mod pit;
 mod ports;
@@ -20,6 +21,7 @@ use stile_lock::TicketLock;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arena::Arena;
 use crate::device::bus::{Optional, devices};
+use pci::HostBridge;
 pub use pic::{Pics, set_line};
 pub use pit::Timer;
 pub use ports::press_power_button;
@@ -36,6 +38,8 @@ devices! {
     Clock => &vm.devices.clock,
     /// I/O APIC.
     IoApic => &vm.arch.io_apic,
+    /// BARs and configuration space of PCI functions.
+    HostBridge => &HostBridge,
     /// 8254 and the speaker's port.
     Pit => &vm.arch.devices.pit,
     /// Both 8259s.
@@ -109,12 +113,14 @@ impl Devices {
 }
 
 /// The memory bus.
-pub fn memory_regions(_vcpus: usize, _optional: Optional) -> impl Iterator<Item = Region<Device>> {
+pub fn memory_regions(_vcpus: usize, optional: Optional) -> impl Iterator<Item = Region<Device>> {
+    let bridge = Region::new(pc::PCI_WINDOW.start..pc::PCI_ECAM.end, Widths::ALL, Device::HostBridge);
     [
         Region::new(pc::IO_APIC..pc::IO_APIC + 0x1000, Widths::ALL, Device::IoApic),
         Region::new(pc::TEST_MEMORY, Widths::ALL, Device::TestMemory),
     ]
     .into_iter()
+    .chain(optional.pci.then_some(bridge))
 }
 
 /// The port bus. Devices with several regions use one base for their offsets.

@@ -1,0 +1,175 @@
+//! MSIs of assigned PCI functions ("messages"): each vector has a host vector, which the IOMMU's remapping table names, and whose
+//! interrupt sends the guest's message to the APICs of its VM.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use stile_apic::Message;
+use stile_board::MAX_VMS;
+use stile_pci::{Action, Misses, Vector};
+
+use super::failure;
+use super::remapping::Messages;
+use crate::arch::x86_64::host::apic::{self, vector};
+use crate::arch::x86_64::host::cpu::{Cpu, this_index};
+use crate::arch::x86_64::host::timer;
+use crate::arch::x86_64::interrupts::{delivery, events};
+use crate::cpu;
+use crate::once::Once;
+use crate::vm::{self, Vcpu, Vm};
+
+/// Number of host vectors for messages.
+pub const VECTORS: usize = vector::MESSAGES_OF_FUNCTIONS as usize;
+
+/// Where messages of a host vector lead: the VM, and the address and data of the guest's message.
+#[derive(Clone, Copy)]
+struct Route(u64);
+
+impl Route {
+    /// The guest's entry is a message.
+    const LEADS: u64 = 1 << 63;
+
+    fn new(vm: usize, message: Option<Vector>) -> Route {
+        let leads = message.map_or(0, |vector| Self::LEADS | u64::from(vector.data & 0xffff) << 32 | vector.address & 0xffff_ffff);
+        Route((vm as u64) << 48 | leads)
+    }
+
+    fn vm(self) -> usize {
+        (self.0 >> 48 & 0x7fff) as usize
+    }
+
+    fn message(self) -> Option<Message> {
+        let (address, data) = (self.0 & 0xffff_ffff, (self.0 >> 32 & 0xffff) as u32);
+        // Edge-triggered: nothing would signal the end of a level.
+        Message::from_msi(address, data).filter(|_| self.0 & Self::LEADS != 0).map(|message| Message { level: false, ..message })
+    }
+}
+
+/// A host vector.
+struct HostVector {
+    route: AtomicU64,
+    /// Number of arrivals on CPUs where its vCPU did not run.
+    misses: AtomicU32,
+    /// Its remapping entry is off until a vCPU of its VM runs.
+    held: AtomicBool,
+    /// The function's remapping table, and the number of the vector in it.
+    entry: Once<(&'static Messages, usize)>,
+}
+
+static HOST_VECTORS: [HostVector; VECTORS] =
+    [const { HostVector { route: AtomicU64::new(0), misses: AtomicU32::new(0), held: AtomicBool::new(false), entry: Once::new() } };
+        VECTORS];
+
+/// Misses of all vectors of each VM in the current time slice.
+static MISSES_OF_VM: [Misses; MAX_VMS] = [const { Misses::new() }; MAX_VMS];
+
+/// Gives `count` host vectors from number `first` on to a function of VM `vm`, whose messages are dropped until [`route`]. They arrive on
+/// this CPU.
+///
+/// # Errors
+/// A description: there are not as many.
+pub fn assign(vm: usize, messages: &'static Messages, first: usize, count: usize) -> Result<(), &'static str> {
+    let all = HOST_VECTORS.get(first..first + count).ok_or("there are no interrupt vectors left for its messages")?;
+    for (index, host) in all.iter().enumerate() {
+        host.route.store(Route::new(vm, None).0, Ordering::Relaxed);
+        host.entry.set((messages, index));
+        aim(first + index, Some(this_index()))?;
+    }
+    Ok(())
+}
+
+/// Has messages of a host vector arrive on a CPU, or nowhere.
+fn aim(number: usize, cpu: Option<usize>) -> Result<(), &'static str> {
+    let Some((messages, index)) = HOST_VECTORS[number % VECTORS].entry.try_get() else { return Ok(()) };
+    // The IOMMU reaches no others; the first CPU is one that it does.
+    let apic = |cpu: usize| Some(apic::id_of(cpu)).filter(|&id| id < 0xff).unwrap_or(apic::id_of(0));
+    messages.set(*index, cpu.map(|cpu| (vector::FIRST_MESSAGE + number as u8, apic(cpu))))
+}
+
+/// Sets the guest's message of host vector `number`; `None`: it is dropped. Returns whether it leads to an APIC. The caller has the lock of
+/// the function, and is thus the only writer of its routes.
+pub fn route(number: usize, message: Option<Vector>) -> bool {
+    let Some(host) = HOST_VECTORS.get(number) else { return false };
+    let message = message.filter(|message| Message::from_msi(message.address, message.data).is_some());
+    let vm = Route(host.route.load(Ordering::Relaxed)).vm();
+    host.route.store(Route::new(vm, message).0, Ordering::Relaxed);
+    message.is_some()
+}
+
+/// Handles messages that this CPU has noted, of which one is ended already. `is_entered`: in the handler of an exit.
+#[cold]
+#[inline(never)]
+pub fn take(cpu: &mut Cpu, is_entered: bool) {
+    let mut ended = true;
+    for (word, mut noted) in cpu.take_messages().into_iter().enumerate() {
+        while noted != 0 {
+            if !ended {
+                apic::end_of_interrupt();
+            }
+            ended = false;
+            deliver(cpu, word * 32 + noted.trailing_zeros() as usize, is_entered);
+            noted &= noted - 1;
+        }
+    }
+}
+
+/// Sends the guest's message of a host vector that has interrupted this CPU. If no vCPU that it addresses runs here, that is a miss, as is a
+/// message that leads nowhere: frequent ones move or hold the vector ([`Misses`]).
+fn deliver(here: &mut Cpu, number: usize, is_entered: bool) {
+    let Some(host) = HOST_VECTORS.get(number) else { return };
+    let route = Route(host.route.load(Ordering::Relaxed));
+    let Some(vm) = vm::get(route.vm()) else { return };
+    let loaded = here.vcpu.filter(|vcpu| vcpu.vm().number == vm.number);
+    let message = route.message();
+    if let Some(message) = message {
+        let is_running = is_entered && loaded.is_some();
+        delivery::send_of_device(vm, message, is_running.then_some(&mut *here));
+        if is_running {
+            delivery::pull(here);
+        }
+    }
+    let addresses = |vcpu: &Vcpu| message.is_some_and(|message| delivery::is_addressed(vcpu, message));
+    // A message that leads nowhere has taken time of its own VM only.
+    if loaded.is_some_and(|vcpu| message.is_none() || addresses(vcpu)) {
+        return;
+    }
+    let runs_on = |vcpu: &&'static Vcpu| cpu::running_on(vcpu);
+    let target = vm.vcpus.iter().filter(|vcpu| addresses(vcpu)).find_map(runs_on).or_else(|| vm.vcpus.iter().find_map(runs_on));
+    let missed = |runs: bool| {
+        let of_vector = host.misses.fetch_add(1, Ordering::Relaxed);
+        MISSES_OF_VM[vm.number % MAX_VMS].add(of_vector, runs, timer::now(), cpu::slice())
+    };
+    match target {
+        Some(cpu) if cpu == here.index => {}
+        Some(cpu) if missed(true) == Action::Move => failure::check(aim(number, Some(cpu))),
+        None if missed(false) == Action::Hold => hold(vm, number, here.index),
+        Some(_) | None => {}
+    }
+}
+
+/// Turns off a vector that arrived while no vCPU of its VM ran, until one does. A function thus takes time from other VMs for only a few
+/// messages each time that its own VM leaves the CPUs.
+fn hold(vm: &'static Vm, number: usize, here: usize) {
+    failure::check(aim(number, None));
+    HOST_VECTORS[number % VECTORS].held.store(true, Ordering::Release);
+    // The next vCPU that is entered finds the event, and calls `release`.
+    vm.vcpus.iter().for_each(|vcpu| events::hold(vcpu));
+    if vm.vcpus.iter().any(|vcpu| cpu::running_on(vcpu).is_some()) {
+        // That vCPU may have checked for events before this one was added.
+        release(vm, here);
+    }
+}
+
+/// Turns on the held vectors of a VM, one of whose vCPUs is on this CPU, and aims them here. Messages while they were off are lost, and count
+/// as one: each vector's message is sent.
+pub fn release(vm: &'static Vm, here: usize) {
+    for (number, host) in HOST_VECTORS.iter().enumerate() {
+        let route = Route(host.route.load(Ordering::Relaxed));
+        if !host.held.load(Ordering::Relaxed) || route.vm() != vm.number || !host.held.swap(false, Ordering::Acquire) {
+            continue;
+        }
+        failure::check(aim(number, Some(here)));
+        if let Some(message) = Route(host.route.load(Ordering::Relaxed)).message() {
+            delivery::send_of_device(vm, message, None);
+        }
+    }
+}
