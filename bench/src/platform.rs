@@ -202,7 +202,7 @@ impl Platform {
                 extra,
             }),
             Arch::X86_64 if self.arch.has_amd_v(&cpu) => {
-                Machine::AmdPc(AmdPc { cpu, cpus, memory, machine: Vec::new(), icount: false, extra })
+                Machine::AmdPc(AmdPc { cpu, cpus, memory, machine: Vec::new(), icount: false, iommu: false, extra })
             }
             Arch::X86_64 => Machine::Pc(Pc { cpu, cpus, memory, boot, extra, counts: None }),
         }

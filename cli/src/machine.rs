@@ -329,7 +329,7 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
             let marks = Marks::new(number(options.seed)?);
             let mut archive = initramfs::build(&read(&debian::busybox_for(arch, freshness)?)?, &vm.name, &task, &marks);
             if let (KernelSource::Debian(which), false) = (&vm.kernel, vm.functions.is_empty() && vm.served.is_empty()) {
-                archive.extend(initramfs::with_drivers(&debian::drivers(*which, freshness)?));
+                archive.extend(initramfs::with_drivers(&debian::drivers(arch, *which, freshness)?));
             }
             let folders: Vec<_> = vm.all_folders().cloned().collect();
             if !folders.is_empty() || vm.served.iter().any(|served| served.device == FS) {

@@ -63,7 +63,7 @@ pub fn run(args: &RunArgs, until_signals: EndBySignal) -> Result<u8> {
     // Firmware loads and relocates the image, and needs memory itself.
     let memory = if firmware.is_some() { memory + 2 * image.bytes.len() as u64 + UEFI_MEMORY } else { memory };
     drop(image);
-    let smmu = config.has_functions();
+    let has_iommu = config.has_functions();
     let nodes = config.node_cpus();
     let (cpu, cpus) = (config.cpu_model, config.cpus);
     let machine = match config.arch {
@@ -71,11 +71,11 @@ pub fn run(args: &RunArgs, until_signals: EndBySignal) -> Result<u8> {
             let gic = (config.gic == Gic::V2).then(|| "gic-version=2".to_owned());
             let (machine, extra) =
                 (gic.into_iter().chain(args.machine_option.clone()).collect(), [&functions.arguments[..], &args.qemu_arg[..]].concat());
-            emulator::Machine::Arm(Board { cpu, cpus, nodes, memory, machine, icount: args.icount, smmu, firmware, extra })
+            emulator::Machine::Arm(Board { cpu, cpus, nodes, memory, machine, icount: args.icount, smmu: has_iommu, firmware, extra })
         }
         Arch::X86_64 if config.arch.has_amd_v(&cpu) => {
-            let (machine, extra) = (args.machine_option.clone(), args.qemu_arg.clone());
-            emulator::Machine::AmdPc(AmdPc { cpu, cpus, memory, machine, icount: args.icount, extra })
+            let (machine, extra) = (args.machine_option.clone(), [&functions.arguments[..], &args.qemu_arg[..]].concat());
+            emulator::Machine::AmdPc(AmdPc { cpu, cpus, memory, machine, icount: args.icount, iommu: has_iommu, extra })
         }
         // It counts instructions in any case.
         Arch::X86_64 => {

@@ -58,7 +58,7 @@ pub fn drivers() -> Result<Vec<u8>> {
     let mut archive = Archive::default();
     archive.directory("stile");
     let mut archive = archive.finish();
-    archive.extend(initramfs::with_drivers(&debian::drivers(KERNEL, Freshness::Weekly)?));
+    archive.extend(initramfs::with_drivers(&debian::drivers(Arch::Aarch64, KERNEL, Freshness::Weekly)?));
     Ok(archive)
 }
 

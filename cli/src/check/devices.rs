@@ -4,7 +4,7 @@ use stile_blob::Interrupts;
 
 use crate::config::served::{BLOCK, CONSOLE, FS, VSOCK, device_name};
 use crate::config::service;
-use crate::config::{MachineConfig, VmConfig, units};
+use crate::config::{Arch, MachineConfig, VmConfig, units};
 use crate::disk::network::{Forward, Network};
 use crate::disk::sharing;
 
@@ -41,10 +41,13 @@ pub fn explain(machine: &MachineConfig, index: usize) -> Vec<(&'static str, Stri
     }
     if !facts.is_empty() {
         let exits = match vm.techniques.interrupts {
-            Interrupts::Virtual => "each exits, but none if the machine has GICv4",
-            Interrupts::Direct => "each exits",
+            Interrupts::Virtual if machine.arch == Arch::Aarch64 => "each exits, but none if the machine has GICv4",
+            Interrupts::Virtual | Interrupts::Direct => "each exits",
         };
-        let paths = "BARs are mapped, DMA goes through the SMMU by the VM's second stage, and messages through the ITS";
+        let paths = match machine.arch {
+            Arch::Aarch64 => "BARs are mapped, DMA goes through the SMMU by the VM's second stage, and messages through the ITS",
+            Arch::X86_64 => "BARs are mapped, and DMA and messages go through the IOMMU, by tables of the VM's RAM and of its vectors",
+        };
         facts.push(("PCI", format!("{paths}: {exits}")));
     }
     // The last ones have networks of the configuration.

@@ -17,6 +17,9 @@ use super::folders;
 use crate::disk::drive::Drive;
 use crate::disk::network::Network;
 
+/// Machines whose virtual machines have functions, in a message.
+pub const MACHINES_WITH_FUNCTIONS: &str = "arch = \"aarch64\", or cpu = \"max\" or \"EPYC\" in [machine]";
+
 /// PCI devices of a bus. The host bridge is device 0.
 const DEVICES: u16 = 32;
 
@@ -101,11 +104,27 @@ pub fn places(draft: &VmDraft) -> impl Iterator<Item = &Place> {
 }
 
 /// Resolves the disks, networks and shared folders of a virtual machine. Paths are relative to `folder`.
-pub fn resolve(draft: &VmDraft, vm: &mut VmConfig, arch: Arch, folder: &Path, mistakes: &mut Vec<Mistake>) {
+/// `is_vmx`: the machine is a PC with VMX, where no functions are assigned.
+pub fn resolve(draft: &VmDraft, vm: &mut VmConfig, (arch, is_vmx): (Arch, bool), folder: &Path, mistakes: &mut Vec<Mistake>) {
     let places: Vec<&Place> = places(draft).collect();
-    if let (Arch::X86_64, Some(place)) = (arch, places.first()) {
-        let what = "virtual machines on x86_64 have no disks, networks and shared folders yet";
-        mistakes.push(Mistake::new((*place).clone(), what).expected("arch = \"aarch64\" in [machine]"));
+    let (disks, networks) = (draft.disks.iter(), draft.networks.iter());
+    let served = disks.filter(|disk| disk.served).map(|disk| &disk.place);
+    let mut served = served.chain(networks.filter(|network| network.served).map(|network| &network.place));
+    if let (true, Some(place)) = (is_vmx, places.first()) {
+        let what = "virtual machines on x86_64 with VMX have no disks, networks and shared folders yet";
+        mistakes.push(Mistake::new((*place).clone(), what).expected(MACHINES_WITH_FUNCTIONS));
+    } else if let (Arch::X86_64, Some(share)) = (arch, draft.folders.first()) {
+        let what = "virtual machines on x86_64 have no shared folders yet";
+        mistakes.push(Mistake::new(share.place.clone(), what).expected("arch = \"aarch64\" in [machine]"));
+    } else if let (Arch::X86_64, Some(place)) = (arch, served.next()) {
+        let what = "virtual machines on x86_64 can't serve devices yet";
+        mistakes.push(Mistake::new(place.clone(), what).expected("devices that are not served"));
+    } else if arch == Arch::X86_64
+        && vm.kernel == KernelSource::Disk
+        && let Some(disk) = draft.disks.first()
+    {
+        let what = "virtual machines on x86_64 do not start the system of a disk yet";
+        mistakes.push(Mistake::new(disk.place.clone(), what).expected("a kernel, such as kernel = \"debian\""));
     }
     if let Some(place) = places.get(MAX_FUNCTIONS) {
         let what = format!("there are {} disks, networks and shared folders", places.len());
@@ -138,9 +157,11 @@ pub fn check_ports(drafts: &[VmDraft], vms: &[VmConfig], mistakes: &mut Vec<Mist
 
 /// Assigns an unused PCI function to each of a machine's disks, networks and shared folders. Those of a virtual machine follow the
 /// functions that its configuration names.
-pub fn assign(vms: &mut [VmConfig], mistakes: &mut Vec<Mistake>) {
+pub fn assign(vms: &mut [VmConfig], arch: Arch, mistakes: &mut Vec<Mistake>) {
     let named: Vec<u8> = vms.iter().flat_map(|vm| &vm.functions).map(|function| function.device()).collect();
-    let mut free = (1..DEVICES).filter(|device| !named.iter().any(|other| u16::from(*other) == *device));
+    // A PC's device 1 is the IOMMU, which QEMU places first.
+    let first = if arch == Arch::X86_64 { 2 } else { 1 };
+    let mut free = (first..DEVICES).filter(|device| !named.iter().any(|other| u16::from(*other) == *device));
     for vm in vms {
         let mut wanted = vm.emulated_functions();
         // Too many are reported already.
@@ -150,7 +171,7 @@ pub fn assign(vms: &mut [VmConfig], mistakes: &mut Vec<Mistake>) {
                 Some(device) => vm.functions.push(Address::from_routing_id(device << 3)),
                 None => {
                     let what = format!("{}: the machine has no room for more disks, networks and shared folders", vm.name);
-                    return mistakes.push(Mistake::new(Place::File, what).expected(format!("at most {} in all", DEVICES - 1)));
+                    return mistakes.push(Mistake::new(Place::File, what).expected(format!("at most {} in all", DEVICES - first)));
                 }
             }
         }
@@ -202,7 +223,12 @@ mod tests {
             "leads to vm0 already",
         );
         says(&"[[vm.net]]\n".repeat(9), "there are 9 disks, networks and shared folders");
-        let other = "[machine]\narch = \"x86_64\"\n[[vm]]\nkernel = \"debian\"\n[[vm.net]]\n";
-        assert!(read(other).unwrap_err().contains("no disks, networks and shared folders yet"));
+        let of_pc = |cpu: &str, rest: &str| format!("[machine]\narch = \"x86_64\"\n{cpu}\n[[vm]]\n{rest}\n");
+        let net = "kernel = \"debian\"\n[[vm.net]]";
+        assert!(read(&of_pc("", net)).unwrap_err().contains("with VMX have no disks, networks and shared folders yet"));
+        let amd = |rest: &str| read(&of_pc("cpu = \"max\"", rest));
+        assert_eq!(amd(net).unwrap().vms[0].functions[0].device(), 2);
+        assert!(amd(&format!("{net}\nserved = true")).unwrap_err().contains("can't serve devices yet"));
+        assert!(amd("[[vm.disk]]\nfile = \"a\"").unwrap_err().contains("do not start the system of a disk yet"));
     }
 }

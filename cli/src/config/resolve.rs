@@ -27,6 +27,7 @@ const DEFAULT_SLICE: Duration = Duration::from_micros(stile_config::boot::DEFAUL
 pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Option<MachineConfig> {
     let arch = draft.arch.as_ref().and_then(|given| value::arch(given, mistakes)).unwrap_or_default();
     let cpu_model = draft.cpu.as_ref().and_then(|given| value::cpu_model(given, mistakes));
+    let is_vmx = arch == Arch::X86_64 && !arch.has_amd_v(cpu_model.as_deref().unwrap_or(arch.default_cpu_model()));
     let slice = draft.slice.as_ref().and_then(|given| value::slice(given, mistakes));
     let mitigations = draft.mitigations.as_ref().and_then(|given| value::mitigations(given, mistakes));
     let gic = draft.gic.as_ref().and_then(|given| gic::version(given, arch, mistakes)).unwrap_or_default();
@@ -53,9 +54,9 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
     let mut vms: Vec<VmConfig> = Vec::new();
     // Mistakes of excess VMs would only add noise.
     for (index, vm_draft) in draft.vms.iter().take(MAX_VMS).enumerate() {
-        if let (Arch::X86_64, [function, ..]) = (arch, &vm_draft.functions[..]) {
-            let what = "PCI functions can't be assigned on x86_64 yet";
-            mistakes.push(Mistake::new(function.place.clone(), what).expected("arch = \"aarch64\" in [machine]"));
+        if let (true, [function, ..]) = (is_vmx, &vm_draft.functions[..]) {
+            let what = "PCI functions can't be assigned on x86_64 with VMX yet";
+            mistakes.push(Mistake::new(function.place.clone(), what).expected(devices::MACHINES_WITH_FUNCTIONS));
         }
         let mut vm = vm(vm_draft, index, arch, cpu_limit, folder, mistakes);
         if let (Arch::X86_64, true, Some(Given { place, .. })) = (arch, vm.techniques.nested != Nested::Off, &vm_draft.nested) {
@@ -82,7 +83,7 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
             mistakes.push(Mistake::new(nested_place.clone(), what).expected("fewer vCPUs, or nested = false"));
         }
         vm.functions = functions(vm_draft, vm.techniques.nested, &vms, mistakes);
-        devices::resolve(vm_draft, &mut vm, arch, folder, mistakes);
+        devices::resolve(vm_draft, &mut vm, (arch, is_vmx), folder, mistakes);
         vm.gic = gic;
         if gic == Gic::V2 {
             gic::check(vm_draft, &vm, mistakes);
@@ -102,7 +103,7 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
         let vm = vm(&draft, vms.len(), arch, cpu_limit, folder, mistakes);
         vms.push(VmConfig { serves, disks, networks, folders, ..vm });
     }
-    devices::assign(&mut vms, mistakes);
+    devices::assign(&mut vms, arch, mistakes);
 
     let highest = vms.iter().filter_map(|vm| vm.cpus.last()).map(|cpu| cpu.index() as u32 + 1).max().unwrap_or(0);
     let cpus = given_cpus.unwrap_or(highest.max(1));

@@ -455,7 +455,7 @@ fn pci_functions_of_a_vm() {
         (twice, "function 0000:00:02.0 is assigned to a already"),
         (vm("a", &nine), "at most 8"),
         (vm("a", &format!("nested = true\n{}", pci("00:02.0"))), "with an EL2 of its own"),
-        (format!("[machine]\narch = \"x86_64\"\n{}", vm("a", &pci("00:02.0"))), "on x86_64 yet"),
+        (format!("[machine]\narch = \"x86_64\"\n{}", vm("a", &pci("00:02.0"))), "on x86_64 with VMX yet"),
     ];
     for (text, said) in wrong {
         let mistakes = read(&text).expect_err("wrong").to_string();

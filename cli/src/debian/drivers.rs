@@ -50,13 +50,13 @@ fn those_in(folder: &Path, names: &[&'static str]) -> Result<Vec<Module>> {
     present.map(|name| Ok(Module { name, bytes: read(&folder.join(name))? })).collect()
 }
 
-/// The drivers of PCI functions that are modules of one of Debian's kernels for Arm, in the order in which they can be loaded. None for
-/// other kernels.
+/// The drivers of PCI functions that are modules of one of Debian's kernels, in the order in which they can be loaded. None for other
+/// kernels.
 ///
 /// # Errors
 /// No mirror; a failed download with nothing in the cache; a module can't be decompressed.
-pub fn drivers(kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>> {
-    modules(Arch::Aarch64, DRIVERS, kernel, freshness)
+pub fn drivers(arch: Arch, kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>> {
+    modules(arch, DRIVERS, kernel, freshness)
 }
 
 /// The modules of one of Debian's kernels for Arm for bridges and TAP devices, in the order in which they can be loaded. None for other

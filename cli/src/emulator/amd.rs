@@ -32,6 +32,8 @@ pub struct AmdPc {
     pub machine: Vec<String>,
     /// Whether virtual time counts instructions, one a nanosecond.
     pub icount: bool,
+    /// Whether it has an IOMMU, which remaps interrupts, too.
+    pub iommu: bool,
     /// Further arguments of the emulator.
     pub extra: Vec<String>,
 }
@@ -57,6 +59,9 @@ impl AmdPc {
         let line = ["-chardev", "stdio,id=line,signal=off", "-serial", "chardev:line"];
         let counting: &[&str] = if self.icount { &["-icount", "shift=0,sleep=off"] } else { &[] };
         let mut arguments: Vec<OsString> = [&machine[..], &devices, &line, counting].concat().into_iter().map(OsString::from).collect();
+        if self.iommu {
+            arguments.extend(["-device", "amd-iommu,intremap=on,pt=off"].map(OsString::from));
+        }
         arguments.extend(["-kernel".into(), image.into()]);
         arguments.extend(self.extra.iter().map(OsString::from));
         arguments
@@ -94,16 +99,17 @@ mod tests {
 
     #[test]
     fn the_machine_boots_the_image_as_multiboot_describes() {
-        let pc = AmdPc { cpu: "max".into(), cpus: 2, memory: 1 << 30, machine: Vec::new(), icount: false, extra: Vec::new() };
+        let pc = AmdPc { cpu: "max".into(), cpus: 2, memory: 1 << 30, machine: Vec::new(), icount: false, iommu: false, extra: Vec::new() };
         let line = |pc: &AmdPc| pc.arguments(Path::new("IMAGE")).join(" ".as_ref()).into_string().unwrap();
         let text = line(&pc);
         assert!(text.starts_with("-accel tcg -M q35 -cpu max -smp 2 -m 1024M -nodefaults"), "{text}");
         assert!(text.ends_with("-serial chardev:line -kernel IMAGE"), "{text}");
         assert_eq!(pc.ram(), Some(0..1 << 30));
         assert_eq!(AmdPc { memory: DIVIDES + 1, ..pc.clone() }.ram(), None);
-        let named = AmdPc { cpu: "EPYC".into(), machine: vec!["smm=off".into()], icount: true, extra: vec!["-S".into()], ..pc };
+        let named =
+            AmdPc { cpu: "EPYC".into(), machine: vec!["smm=off".into()], icount: true, iommu: true, extra: vec!["-S".into()], ..pc };
         let text = line(&named);
         assert!(text.contains("-M q35,smm=off -cpu EPYC,+svm,+npt,+x2apic "), "{text}");
-        assert!(text.ends_with("-icount shift=0,sleep=off -kernel IMAGE -S"), "{text}");
+        assert!(text.ends_with("-icount shift=0,sleep=off -device amd-iommu,intremap=on,pt=off -kernel IMAGE -S"), "{text}");
     }
 }
