@@ -64,6 +64,10 @@ impl Functions {
         arena: &'static Arena,
     ) -> Result<Functions, &'static str> {
         iommu::setup().inspect_err(|reason| log!("{name}: PCI functions can't be assigned: {reason}"))?;
+        if let (0, Some(bridge)) = (SHARED.lock().assigned, pcie::bridge()) {
+            // Whatever firmware left: no function decodes or accesses anything. BARs keep their addresses.
+            bridge.silence();
+        }
         if events::RELEASE.try_get().is_none() {
             events::RELEASE.set(messages::release);
         }
@@ -127,7 +131,7 @@ fn place_bars(config: &impl ConfigSpace, bars: &[Option<Bar>; BARS], shared: &mu
         let end = start.checked_add(bar.mapped_size()).filter(|_| start != 0 && start.is_multiple_of(PAGE_SIZE));
         let span = start..end.ok_or("firmware has given its BARs no addresses, or some that are not whole pages")?;
         if !board::get().is_device(&span) {
-            return Err("firmware has given its BARs addresses of memory");
+            return Err("firmware has given its BARs addresses in memory");
         }
         if shared.bars.iter().any(|other| other.start < span.end && span.start < other.end) {
             return Err("firmware has given its BARs addresses of another function's");
