@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use super::operator::Step;
 use super::pc::debian;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
-use super::{snapshots, traced};
+use super::{amd_devices, snapshots, traced};
 use stile::exit;
 use stile::programs::{PASSED, Programs};
 
@@ -27,6 +27,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
     scenarios.extend(boots());
     scenarios.extend([busy(), reboot(), operator(programs)?, absent(programs)?]);
     scenarios.extend(snapshots::with_amd_v(programs)?);
+    scenarios.extend(amd_devices::all());
     scenarios.extend(traced::with_amd_v(programs)?);
     for (seed, cpus) in [(2, 1), (3, 2)] {
         scenarios.push(hostile(seed, cpus, programs)?);

@@ -59,11 +59,12 @@ fn doorbells(programs: &Programs) -> Result<Scenario> {
 }
 
 /// The arguments that add a device to the machine.
-fn device(scenario: Scenario, words: &[&str]) -> Scenario {
+pub(super) fn device(scenario: Scenario, words: &[&str]) -> Scenario {
     words.iter().fold(scenario, |scenario, word| scenario.with("--qemu-arg", *word))
 }
 
-fn with_disk(scenario: Scenario, disk: Disk) -> Scenario {
+/// A machine with a virtio disk as function 0000:00:02.0.
+pub(super) fn with_disk(scenario: Scenario, disk: Disk) -> Scenario {
     let virtio = format!("virtio-blk-pci,drive=disk,{VIRTIO}");
     let scenario = device(scenario, &["-drive", "if=none,id=disk,format=raw,file={disk}", "-device", &virtio]);
     Scenario { disk: Some(Contents::Halves(disk)), ..scenario }

@@ -5,6 +5,7 @@
 //! scenarios ([`table`]), each of which is a separate `stile run`, as a user would start it, and those of the host.
 
 mod amd;
+mod amd_devices;
 mod bench_stick;
 mod broken_trees;
 mod browser;

@@ -1,0 +1,55 @@
+//! The scenarios of a PC with AMD-V whose VMs own PCI functions, behind AMD's IOMMU.
+
+use super::devices::{RESET_DISK, device, reset_under_load, with_disk};
+use super::disk::Disk;
+use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
+
+/// All of them.
+pub(super) fn all() -> Vec<Scenario> {
+    vec![assigned_disk(), reset_in_flight(), blocked_dma()]
+}
+
+/// A machine with two CPUs and a VM with Debian that has a function and executes a command.
+fn config(exec: &str, function: &str) -> Option<String> {
+    Some(format!(
+        "[machine]\narch = \"x86_64\"\ncpu = \"max\"\ncpus = 2\n\n\
+         [[vm]]\nname = \"debian\"\nkernel = \"debian\"\nvcpus = 2\nmemory = \"256M\"\nexec = \"\"\"{exec}\"\"\"\n\
+         [[vm.pci]]\nfunction = \"{function}\"\n"
+    ))
+}
+
+/// Debian copies data on its assigned disk and reads the copy.
+fn assigned_disk() -> Scenario {
+    let disk = Disk { half: 16 << 20 };
+    let read = |skip| format!("dd if=/dev/vda bs=1M count=16 skip={skip} iflag=direct | sha256sum");
+    let copy = "dd if=/dev/vda of=/dev/vda bs=64k count=256 seek=256 iflag=direct oflag=direct";
+    let exec = format!("{}; {copy}; sync; {}", read(0), read(16));
+    let scenario = Scenario { config: config(&exec, "0000:00:02.0"), ..Scenario::new("pc/amd/devices/assigned-disk", "--exits") };
+    let expect = Expect { output: vec![disk.sum(); 2], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    Scenario { expect, ..with_disk(scenario, disk) }
+}
+
+/// Debian resets itself with requests under way, which reach no memory afterwards.
+fn reset_in_flight() -> Scenario {
+    let (disk, exec) = (RESET_DISK, reset_under_load());
+    let scenario = Scenario { config: config(&exec, "0000:00:02.0"), ..Scenario::new("pc/amd/devices/reset-in-flight", "--exits") };
+    let expect = Expect { output: vec!["second".into(), disk.sum()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    Scenario { expect, ..with_disk(scenario, disk) }
+}
+
+/// Debian makes a function copy a word of its memory, at addresses that are others' on the machine, and access addresses beyond its memory.
+fn blocked_dma() -> Scenario {
+    let registers = "D=/sys/bus/pci/devices/0000:00:01.0; B=$(sed -n 1p $D/resource | cut -c1-18); echo 1 > $D/enable; \
+                     printf '\\\\006' | dd of=$D/config bs=1 seek=4 conv=notrunc";
+    // Source, destination, and direction: 1 is from memory, 3 is to memory. The function's own memory is at 40000h.
+    let dma = "dma() { devmem $((B+0x80)) 32 $1; devmem $((B+0x88)) 32 $2; devmem $((B+0x90)) 32 16; devmem $((B+0x98)) 32 $3; \
+               while [ $(($(devmem $((B+0x98)) 32) & 1)) = 1 ]; do :; done; }";
+    let copy = "devmem 0x2000 32 0x12345678; dma 0x2000 0x40000 1; dma 0x40000 0x3000 3; echo copied $(devmem 0x3000 32)";
+    let beyond = "dma 0x40000 0x10000000 3; dma 0x40000 0x20000000 3; echo blocked";
+    let exec = format!("{registers}; {dma}; {copy}; {beyond}");
+    let scenario = Scenario { config: config(&exec, "0000:00:05.0"), ..Scenario::new("pc/amd/devices/blocked-dma", "--exits") };
+    // QEMU (10.0) does not log the requests.
+    let notes = vec!["the IOMMU has blocked requests of PCI functions".into(), NO_DIFFERENCE.into()];
+    let expect = Expect { output: vec!["copied 0x12345678".into(), "blocked".into()], notes, ..Expect::default() };
+    Scenario { expect, ..device(scenario, &["-device", "edu,addr=5,dma_mask=0xffffffffffff"]) }
+}
