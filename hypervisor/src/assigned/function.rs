@@ -54,8 +54,8 @@ pub struct Addresses {
 }
 
 impl<P: FunctionPart> Function<P> {
-    /// Takes over the function with this configuration space. `part` sets up DMA and messages, the number of which it is given; `place`
-    /// finds addresses for the BARs.
+    /// Takes over the function with this configuration space. `part` sets up DMA and messages for a number of vectors; `place` finds
+    /// addresses for the BARs.
     ///
     /// # Errors
     /// A description of why it cannot be assigned.

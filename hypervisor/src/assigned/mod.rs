@@ -1,6 +1,7 @@
 //! PCI functions owned by VMs; docs/devices.md describes assignment. The back end has their DMA and messages
 //! ([`FunctionPart`](crate::arch::contract::FunctionPart)).
 
+pub mod failure;
 mod function;
 
 use heapless::Vec;
@@ -102,7 +103,7 @@ impl<P: FunctionPart> List<P> {
     }
 }
 
-/// BARs of a VM's functions, by number: of each function [`BARS`].
+/// BARs of a VM's functions. BAR b of function f has number f * [`BARS`] + b.
 struct Bars<'list, P: FunctionPart, M> {
     list: &'list [Function<P>],
     memory: &'list M,

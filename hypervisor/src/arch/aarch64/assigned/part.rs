@@ -6,12 +6,13 @@ use stile_board::map;
 use stile_its::guest::EVENTS;
 use stile_pci::{Address, Vector};
 
-use super::{failure, interrupts};
+use super::interrupts;
 use crate::arch::Cpu;
 use crate::arch::aarch64::host::mmio::Mmio;
 use crate::arch::aarch64::host::pcie::{Config, HostBridge};
 use crate::arch::aarch64::host::{its, smmu};
 use crate::arch::contract::{Directed, FunctionPart, PhysicalCpu};
+use crate::assigned::failure;
 
 /// DMA and messages of a function.
 pub struct Part {

@@ -5,12 +5,13 @@ use core::ops::Range;
 use stile_board::pc;
 use stile_pci::{Address, Vector};
 
+use super::messages;
 use super::remapping::Messages;
-use super::{failure, messages};
 use crate::arch::contract::{Directed, FunctionPart};
 use crate::arch::x86_64::host::mmio::Mmio;
 use crate::arch::x86_64::host::pcie::Config;
 use crate::arena::Arena;
+use crate::assigned::failure;
 
 /// DMA and messages of a function.
 pub struct Part {
