@@ -234,10 +234,10 @@ pub struct ImageArgs {
     /// Write the program stile.efi for network boot (PXE or HTTP) into this directory, which is created if it doesn't exist.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["output", "iso"])]
     pub netboot: Option<PathBuf>,
-    /// A bench stick: an image that describes the machine on which it starts, and measures operations of VMs there.
+    /// Make a bench stick: an image that describes the machine on which it starts, and measures operations of VMs there.
     #[arg(long, conflicts_with_all = [
         "config", "kernel", "initrd", "preseed", "append", "vcpus", "memory", "exec", "cpus", "pinned", "nested", "on_reset", "slice",
-        "mitigations", "cpu", "smp", "machine_memory", "disk", "net", "share", "rng", "console",
+        "mitigations", "cpu", "smp", "machine_memory", "disk", "net", "share", "rng", "console", "vsock",
     ])]
     pub bench: bool,
     /// Signature for Secure Boot.

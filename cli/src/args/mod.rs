@@ -167,6 +167,21 @@ mod tests {
         assert_eq!(run(&["machine.toml", "--exec", "true"]).machine.flags().initrd, None);
     }
 
+    /// A bench stick has a machine and a VM of its own: only its architecture and interrupt controller can be chosen.
+    #[test]
+    fn a_bench_stick_refuses_options_of_machines() {
+        use clap::{Args, CommandFactory};
+        let mut cli = Cli::command();
+        cli.build();
+        let image = cli.find_subcommand("image").unwrap();
+        let bench = image.get_arguments().find(|arg| arg.get_id() == "bench").unwrap();
+        let refused: Vec<_> = image.get_arg_conflicts_with(bench).iter().map(|arg| arg.get_id().clone()).collect();
+        let machine = MachineArgs::augment_args(clap::Command::new("machine"));
+        let taken: Vec<_> =
+            machine.get_arguments().map(|arg| arg.get_id().as_str()).filter(|id| refused.iter().all(|other| other != id)).collect();
+        assert_eq!(taken, ["arch", "gic"]);
+    }
+
     #[test]
     fn a_replay_needs_its_architecture() {
         assert!(Cli::try_parse_from(["stile", "soak", "--replay", "1"]).is_err());
