@@ -44,7 +44,7 @@ run() {
 }
 ";
 
-/// Runs it.
+/// Runs a load under KVM.
 pub fn run(job: &Job<'_>) -> Result<Run> {
     let name = job.load.work.name;
     let host = Work {

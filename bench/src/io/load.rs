@@ -7,17 +7,17 @@ use crate::full::Work;
 pub struct Load {
     /// The guest's work.
     pub work: Work,
-    /// Way of its requests.
-    pub over: Over,
+    /// Destination of its requests.
+    pub to: Destination,
 }
 
-/// Way of a load's requests.
+/// Destination of a load's requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Over {
-    /// To a disk.
+pub enum Destination {
+    /// A disk.
     Disk,
-    /// To a second VM with the same files, by a network. That VM does [`SERVER`] units: it answers until the client is done.
-    Network,
+    /// A second VM with the same files, by a network. That VM does [`SERVER`] units: it answers until the client is done.
+    Vm,
 }
 
 /// Number of units of the VM that answers requests.
@@ -80,13 +80,13 @@ pub static LOADS: [Load; 3] = [
     disk("fio_32", fio!("32")),
     Load {
         work: Work { name: "tcp_1", unit: "round trip", vcpus: 1, packages: &[], programs: &[], script: TCP, units: 4000 },
-        over: Over::Network,
+        to: Destination::Vm,
     },
 ];
 
 const fn disk(name: &'static str, script: &'static str) -> Load {
     let work = Work { name, unit: "read of 4 KiB", vcpus: 1, packages: &["fio"], programs: &["usr/bin/fio"], script, units: 8000 };
-    Load { work, over: Over::Disk }
+    Load { work, to: Destination::Disk }
 }
 
 /// Those of these names; all without names.

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::load::{Load, Over};
+use super::load::{Destination, Load};
 use super::run::{Job, Run};
 use super::{kvm, native, stile};
 
@@ -23,7 +23,7 @@ impl Path {
     /// The paths under Stile.
     pub const STILE: [Self; 2] = [Self::Assigned, Self::Served];
 
-    /// The others, the peers.
+    /// The paths of peers, without Stile.
     const PEERS: [Self; 2] = [Self::Kvm, Self::Native];
 
     /// Its name in tables and budgets, and as a peer on the command line.
@@ -43,7 +43,7 @@ impl Path {
     pub fn against(names: &[String]) -> Result<Vec<Self>, String> {
         let names_one = |name: &&String| Self::PEERS.iter().any(|peer| peer.name() == **name);
         if let Some(name) = names.iter().find(|name| *name != "none" && !names_one(name)) {
-            return Err(format!("there is no peer called {name}; expected kvm, native or none"));
+            return Err(format!("--io has no peer called {name}; expected kvm, native or none"));
         }
         let wanted = |peer: &Self| names.is_empty() || names.iter().any(|name| name == peer.name());
         Ok(Self::STILE.into_iter().chain(Self::PEERS.into_iter().filter(wanted)).collect())
@@ -51,7 +51,7 @@ impl Path {
 
     /// Whether a load's requests can take it: requests between VMs are measured under Stile only.
     pub fn is_for(self, load: &Load) -> bool {
-        Self::STILE.contains(&self) || load.over == Over::Disk
+        Self::STILE.contains(&self) || load.to == Destination::Disk
     }
 
     /// Runs a load.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 
-use super::load::Over;
+use super::load::Destination;
 use super::run::{Job, Run, WAIT};
 use crate::emulate;
 use crate::full::{Counts, ends_well, system};
@@ -62,9 +62,9 @@ fn configuration(job: &Job<'_>, served: bool) -> String {
         )
     };
     let client = vm("client", 0, &job.bootargs());
-    let (vms, cpus) = match job.load.over {
-        Over::Disk => (format!("{client}[[vm.disk]]\nfile = {:?}\nformat = \"raw\"\nserved = {served}\n", job.guest.disk()), 1),
-        Over::Network => {
+    let (vms, cpus) = match job.load.to {
+        Destination::Disk => (format!("{client}[[vm.disk]]\nfile = {:?}\nformat = \"raw\"\nserved = {served}\n", job.guest.disk()), 1),
+        Destination::Vm => {
             let card = format!("[[vm.net]]\nbridge = \"lan0\"\nserved = {served}\n");
             (format!("{client}{card}{}{card}", vm("server", 1, &job.server_bootargs())), 2)
         }

@@ -24,10 +24,10 @@ const ITERATIONS: u32 = 1024;
 /// Virtual time from the start of the busy VMs to that of the probe's, in milliseconds: until they run.
 const SETTLE_MS: u32 = 500;
 
-/// Memory of a host, and of each of its VMs.
+/// Memory of a host, and of each of its VMs, in bytes.
 const HOST: u64 = 1 << 30;
 
-/// The modes of KVM that these words name; none without words. Only those whose host is at EL2 can be counted: at EL1 it
+/// The modes of KVM that these words name; none without words. Only modes whose host is at EL2 can be counted: a host at EL1
 /// has a second stage of its own, or none, while it works for a VM.
 ///
 /// # Errors
@@ -45,7 +45,7 @@ pub fn choose(platform: &Platform, words: &[String]) -> Result<Vec<Kvm>, String>
     Ok(all.into_iter().filter(|kvm| words.iter().any(|word| word == kvm.name())).collect())
 }
 
-/// Those of these operations that are measured under KVM.
+/// The operations of a list that are measured under KVM.
 pub fn supported(operations: &[Operation]) -> Vec<Operation> {
     operations.iter().filter(|operation| OPERATIONS.contains(&operation.name)).copied().collect()
 }
