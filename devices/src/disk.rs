@@ -149,9 +149,9 @@ impl Disk {
         Ok(self.write_back(start, at - start)?)
     }
 
-    /// Has the kernel write a range of its cache to the file's device. The client goes on when this VM dies, and repeats no write that was
-    /// answered; so it must not be in this VM's memory alone. That makes no write stable: the device may have a cache of its own, and a file
-    /// system its metadata, until the client flushes.
+    /// Has the kernel write a range of its cache to the file's device. A client outlives this VM and repeats no answered write, so an
+    /// answered write must not be in this VM's memory alone. The write is not stable before the client flushes: the device may have a
+    /// cache of its own, and a file system unwritten metadata.
     fn write_back(&self, start: u64, length: u64) -> io::Result<()> {
         const ALL: libc::c_uint = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
         // A length of 0 is one to the end of the file.

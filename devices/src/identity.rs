@@ -50,8 +50,8 @@ impl Identity {
         }
     }
 
-    /// Whether an ARP packet is the client's, or a probe for the client's own address, which has no sender (RFC 5227): by one for another's,
-    /// the other would take its address for used, and not use it.
+    /// Whether an ARP packet has the client's address as its sender, or is a probe for that address, which has no sender (RFC 5227). A
+    /// probe for another client's address would keep that client from using it.
     fn may_resolve(&self, ip: Ipv4Addr, packet: &[u8]) -> bool {
         let Ok(arp) = ArpPacketSlice::from_slice(packet) else { return false };
         let (sender, target) = (arp.sender_protocol_addr(), arp.target_protocol_addr());

@@ -2,9 +2,10 @@
 //!
 //! The module `modules/stile-served` has a file for each device, with its registers, its interrupt and the window on
 //! its client's RAM ([`Device`]). A [`Server`] speaks the registers' protocol and has a [`Backend`] use the buffers in
-//! the queues: a [`Disk`], [`Entropy`], a [`Balloon`], a a console's [`Log`], a [`Network`] card that is a [`Port`] of a bridge ([`Tap`]), the sockets of a
-//! [`Vsock`], or another program ([`VhostUser`]), which is [`confined`]. [`supervisor`] runs a process for each device, which serves it in a
-//! [`sandbox`]. The client of a device that can't be served gets errors ([`FailedDisk`], [`FailedFolder`], [`Unplugged`]).
+//! the queues: a [`Disk`], [`Entropy`], a [`Balloon`], a console's [`Log`], a [`Network`] card that is a
+//! [`Port`] of a bridge ([`Tap`]), the sockets of a [`Vsock`], or another program ([`VhostUser`]), which is [`confined`].
+//! [`supervisor`] runs a process for each device, which serves it in a [`sandbox`]. The client of a device that can't be served gets
+//! errors ([`FailedDisk`], [`FailedFolder`], [`Unplugged`]).
 //!
 //! Clients are hostile. The crates `virtio-queue` and `vm-memory` check addresses, lengths and indexes; what they
 //! refuse ends in DEVICE_NEEDS_RESET, what a disk can't do in VIRTIO_BLK_S_IOERR, and a frame that no honest driver

@@ -1,7 +1,8 @@
 //! `stile-devices block=FILE[,format=qcow2][,readonly]|net=BRIDGE,mac=ADDRESS|fs=DIRECTORY,tag=NAME[,readonly]|rng|balloon=MIB|vsock=CID|
-//! console=FILE ... [forward=PORT:CID:PORT[+PORT:CID:PORT]...]`: serves the Nth device of this VM by the Nth argument: a disk with the content of a file, a network card that is a port
-//! of a bridge, a folder, random bytes, a balloon that asks for so much RAM, sockets, or a console whose output goes to a file. TCP connections to a forwarded
-//! port of this VM lead to a port of the client whose sockets have this CID.
+//! console=FILE ... [forward=PORT:CID:PORT[+PORT:CID:PORT]...]`: serves the Nth device of this VM by the Nth argument: a disk with the
+//! content of a file, a network card that is a port of a bridge, a folder, random bytes, a balloon that asks for so much RAM, sockets, or
+//! a console whose output goes to a file. TCP connections to a forwarded port of this VM lead to a port of the client whose sockets have
+//! this CID.
 //!
 //! Ends when all clients are off.
 
@@ -20,7 +21,7 @@ use stile_devices::{
 };
 use vm_memory::GuestMemoryMmap;
 
-/// Forwarded ports are no device, whose requests could be answered.
+/// Error of forwarded ports that are used as a device: they have no requests.
 const NO_DEVICE: &str = "forwarded ports are no device";
 
 fn main() -> ExitCode {
@@ -47,10 +48,10 @@ fn supervise(arguments: &[String]) -> Result<(), String> {
     let devices = arguments.iter().map(|argument| parse(argument)).collect::<Result<Vec<_>, _>>()?;
     let count = devices.iter().take_while(|device| device.is_device()).count();
     if devices.len() > count + 1 {
-        return Err("forward= is the last argument: its ports are separated by +".to_owned());
+        return Err("forward= must be the last argument; add further ports to it, with a + before each".to_owned());
     }
     if count == 0 {
-        return Err("forward= without vsock= leads nowhere".to_owned());
+        return Err("forward= needs a device that it leads to: add vsock=CID before it".to_owned());
     }
     for (number, (device, argument)) in devices.iter().zip(arguments).take(count).enumerate() {
         check(number, device, argument)?;

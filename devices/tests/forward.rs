@@ -31,7 +31,7 @@ impl Peer {
         let (mut header, mut payload) = ([0; HEADER], vec![0; 1 << 16]);
         let length = (&self.0).read_vectored(&mut [IoSliceMut::new(&mut header), IoSliceMut::new(&mut payload)]).ok()?;
         payload.truncate(length.saturating_sub(HEADER));
-        // That all connections have ended is a shorter message.
+        // A shorter message says that all connections have ended.
         if length < HEADER { self.receive() } else { Some((Header::parse(&header), payload)) }
     }
 }
@@ -191,7 +191,7 @@ fn a_client_cannot_connect() {
         Header { src_cid: CID.into(), dst_cid: HOST.into(), src_port: 5, dst_port: 6, kind: STREAM, op: REQUEST, ..Header::default() };
     machine.peer.send(&request, &[]);
     assert_eq!(machine.next(), (request.refusal(), Vec::new()));
-    // In another one's name, for another one, and no packet at all.
+    // With another one's address, to another one's address, and of an unknown type.
     for other in [Header { src_cid: 4, ..request }, Header { dst_cid: 4, ..request }, Header { kind: 2, ..request }] {
         machine.peer.send(&other, &[]);
     }

@@ -145,7 +145,7 @@ pub fn interrupt(mut input: impl FnMut(Input), mut drained: impl FnMut(usize)) {
     }
     let mut waiting = {
         let mut console = CONSOLE.lock();
-        // One that has no room yet is told so, and waits again.
+        // `drained` checks each VM's ring; a VM whose ring has no room yet waits again.
         let waiting = core::mem::take(&mut console.waiting);
         console.drain();
         // Clears the interrupt, and requests the next one if bytes are left.
@@ -179,7 +179,7 @@ pub fn has_room(vm: usize) -> bool {
     CONSOLE.lock().has_room(vm)
 }
 
-/// Requests an interrupt for a VM whose UART may wait for room: its state was not made by writes.
+/// Requests an interrupt for a VM whose UART may wait for room, after a change of its state other than by the guest's writes.
 pub fn expect_room(vm: usize) {
     let mut console = CONSOLE.lock();
     console.wait(vm);

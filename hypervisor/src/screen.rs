@@ -20,7 +20,7 @@ pub struct Frame {
     stride: u32,
 }
 
-/// See [`show_consoles`].
+/// Consoles of guests are shown, too ([`show_consoles`]).
 static SHOWS_CONSOLES: AtomicBool = AtomicBool::new(false);
 
 static SCREEN: TicketLock<Option<Screen<Frame>>> = TicketLock::new(None);
@@ -56,7 +56,7 @@ pub fn setup(frame: Frame) {
     *SCREEN.lock() = Screen::new(frame);
 }
 
-/// Shows consoles of guests, too, from here on: figures of a machine that measures, which may have no serial line.
+/// Shows consoles of guests, too, from here on: a machine that measures may have no serial line for its figures.
 pub fn show_consoles() {
     SHOWS_CONSOLES.store(true, Ordering::Relaxed);
 }
@@ -88,7 +88,7 @@ pub fn guest(byte: u8) {
 #[cold]
 #[inline(never)]
 fn write_guest(byte: u8) {
-    // The console's CR LF ends a line once.
+    // Guests end lines with CR LF; LF alone ends one here.
     if byte != b'\r' && byte.is_ascii() {
         write(format_args!("{}", char::from(byte)));
     }

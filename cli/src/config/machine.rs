@@ -96,8 +96,7 @@ pub struct VmConfig {
     pub networks: Vec<Network>,
     /// Folders of this machine, each with a tag of its own.
     pub folders: Vec<Folder>,
-    /// Images that a virtual machine serves that the configuration does not name: the first ones of [`VmConfig::served`] after those of the
-    /// configuration.
+    /// Images that the service VM serves. In [`VmConfig::served`] they follow the devices whose servers the configuration names.
     pub served_disks: Vec<Drive>,
     /// Folders of this machine that a virtual machine serves that the configuration does not name.
     pub served_folders: Vec<Folder>,

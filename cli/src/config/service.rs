@@ -1,4 +1,5 @@
-//! The service VM: a virtual machine that serves disks, networks, folders, random bytes, sockets and consoles is added to those of the configuration.
+//! The service VM: a virtual machine that serves disks, networks, folders, random bytes, sockets and consoles, added to those of the
+//! configuration.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -27,11 +28,11 @@ const WRITE_SOON: &str = "for time in expire writeback; do echo 100 > /proc/sys/
 /// The first address that QEMU's user network gives; the next ones follow.
 const FIRST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
 
-/// Its address on the network by which ports of this machine lead to sockets: of [`INWARD`].
+/// Its address on the network of forwarded ports, [`INWARD`].
 const OWN_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 15);
 
-/// Gives the card at a PCI function that address. No client reaches it: the kernel neither answers requests for it on the bridges, nor takes
-/// what comes from them.
+/// The command that gives the card at a PCI function that address. No client reaches it: on the bridges the kernel answers no ARP request
+/// for the address, and drops packets to it.
 fn own_card(function: &str) -> String {
     format!(
         "for file in rp_filter arp_ignore; do echo 1 > /proc/sys/net/ipv4/conf/all/$file; done; echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6; \
@@ -179,8 +180,8 @@ impl Devices {
     }
 }
 
-/// The command that serves devices by these arguments, each with a space before it. A supervisor that a signal has ended, such as
-/// the kernel's for lack of memory, is started again: clients wait meanwhile. The status is that of one that has ended by itself.
+/// The command that serves devices by these arguments, each with a space before it. A supervisor that a signal has ended, such as the
+/// kernel's for lack of memory, is started again: clients wait meanwhile. The status is that of the supervisor that ends by itself.
 pub(super) fn served_again(arguments: &str) -> String {
     format!("while stile-devices{arguments}; status=$?; [ $status -gt 128 ]; do sleep 1; done; exit $status")
 }
@@ -223,8 +224,8 @@ fn address(place: usize) -> Ipv4Addr {
     Ipv4Addr::from_bits(FIRST_ADDRESS.to_bits() + place as u32)
 }
 
-/// Takes the served disks, networks, folders, random bytes, sockets and consoles of all virtual machines, whose `drafts` are in the same order. Returns the
-/// next virtual machine, which serves them; `None` if there are none.
+/// Takes the served disks, networks, folders, random bytes, sockets and consoles of all virtual machines, whose `drafts` are in the same
+/// order. Returns the next virtual machine, which serves them; `None` if there are none.
 pub fn take(drafts: &[VmDraft], vms: &mut [VmConfig], base: &Path, mistakes: &mut Vec<Mistake>) -> Option<Service> {
     let before = mistakes.len();
     let server = vms.len() as u8;

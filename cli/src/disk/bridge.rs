@@ -1,5 +1,5 @@
-//! The DHCP server of a bridge (RFC 2131), a port of the emulator's hub. It answers DHCP and ARP, and nothing else: QEMU's user network would
-//! reset the TCP connections of others on the hub, whose frames it gets, too.
+//! The DHCP server of a bridge (RFC 2131), a port of the emulator's hub. It answers DHCP and ARP only: QEMU's user network, which gets all
+//! frames of the hub, would reset the TCP connections of others.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -14,7 +14,7 @@ use smoltcp::wire::{
     EthernetRepr, IpProtocol, Ipv4Address, Ipv4Packet, Ipv4Repr, UdpPacket, UdpRepr,
 };
 
-/// Longest frame of the hub: what a driver may send without an offload of segmentation, and more.
+/// Bytes of the longest frame of the hub: longer than a driver may send without segmentation offload.
 const FRAME: usize = 1 << 16;
 
 /// Ports of servers and of clients.
@@ -24,7 +24,7 @@ const CLIENT: u16 = 68;
 /// The last byte of the server's address, and of the first client's.
 const OWN: u8 = 2;
 const FIRST: u8 = 15;
-/// Clients that get an address, of those that ask for one.
+/// Maximum number of clients that get an address.
 const CLIENTS: usize = 200;
 
 /// Seconds for which an address is given. It is the client's as long as the machine runs.
@@ -35,7 +35,7 @@ const LEASE: u32 = 24 * 60 * 60;
 pub struct Port(UnixDatagram);
 
 impl Port {
-    /// The file's number, which processes that this one starts have, too.
+    /// The file descriptor, which processes that this one starts inherit.
     pub fn number(&self) -> i32 {
         self.0.as_raw_fd()
     }
@@ -44,7 +44,7 @@ impl Port {
 /// Starts the server of the `number`th bridge, whose network is 10.0.`number` + 2.0/24. It ends with this process.
 ///
 /// # Errors
-/// The system's.
+/// The system has no socket or thread left.
 pub fn serve(number: u8) -> Result<Port> {
     let (own, emulator) = UnixDatagram::pair().context("a bridge's DHCP server has no socket")?;
     fcntl_setfd(&emulator, FdFlags::empty()).map_err(io::Error::from)?;
@@ -92,7 +92,7 @@ impl Server {
         }
     }
 
-    /// Tells who asks for the server's address where it is: a client renews its lease by a packet to it.
+    /// Answers an ARP request for the server's address: a client renews its lease by a packet to it.
     fn resolve(&self, packet: &[u8]) -> Option<Vec<u8>> {
         let ArpRepr::EthernetIpv4 { operation, source_hardware_addr, source_protocol_addr, target_protocol_addr, .. } =
             ArpRepr::parse(&ArpPacket::new_checked(packet).ok()?).ok()?
@@ -133,7 +133,7 @@ impl Server {
         let message_type = match request.message_type {
             DhcpMessageType::Discover => DhcpMessageType::Offer,
             DhcpMessageType::Request if given == request.requested_ip.unwrap_or(request.client_ip) => DhcpMessageType::Ack,
-            // It had another address, in another machine.
+            // The client asks for an address that it had in another machine.
             DhcpMessageType::Request => DhcpMessageType::Nak,
             _ => return None,
         };
@@ -157,7 +157,7 @@ impl Server {
             additional_options: &[],
             ..request
         };
-        // One that has no address yet takes no packet for it.
+        // A client takes packets to its address only once it holds it.
         let to = if is_given && is_held { given } else { Ipv4Address::BROADCAST };
         let mac = if is_given { client } else { EthernetAddress::BROADCAST };
         Some(self.datagram(mac, to, &answer))

@@ -60,7 +60,8 @@ const NO_KEY: &str = "stile: there is no public key in ~/.ssh, so nobody can log
 /// Creates a disk.
 ///
 /// # Errors
-/// The file exists; a file of keys has none; too little room; unknown package; a missing program on this machine; a package can't be fetched or configured.
+/// The file exists; a file of keys has none; too little room; unknown package; a missing program on this machine; a package can't be
+/// fetched or configured.
 pub fn create(args: &DiskCreateArgs) -> Result<u8> {
     let target = Target::check(&args.file)?;
     let hostname = match &args.hostname {

@@ -23,7 +23,7 @@ pub struct Network {
     pub inward: bool,
 }
 
-/// Addresses of an inward network: others than those of a network of clients.
+/// Network of the addresses for forwarded ports of sockets, which no network of clients has.
 pub const INWARD: &str = "10.1.0.0/24";
 
 /// A TCP port of this machine's loopback interface that leads to one of the VM's.

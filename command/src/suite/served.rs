@@ -494,8 +494,8 @@ fn balloon(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { config: Some(config.concat()), expect, ..Scenario::new("served/balloon", "--icount --exits") })
 }
 
-/// Number of requests of [`request_budget`], read one after the other, and of the others: each sector is written and read before, and the end is
-/// announced.
+/// Number of requests of [`request_budget`], read one after the other, and of the others: each sector is written and read before, and the
+/// end is announced.
 const REQUESTS: u64 = 1000;
 const OTHERS: u64 = 2 * 64 + 1;
 

@@ -1,5 +1,5 @@
-//! An operator of a machine with AMD-V whose slices are over before a guest is entered: the emulator is slowed down until this is so, as it is
-//! for a moment on a host that is busy with other work.
+//! An operator of a machine with AMD-V whose slices are over before a guest is entered: the emulator is slowed down until this is so, as
+//! it is for a moment on a host that is busy with other work.
 
 use std::fs::{self, DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt;

@@ -45,7 +45,7 @@ fn attack(name: &'static str, program: &'static str, append: &str, more: &str) -
 
 const EIGHT: &str = "vcpus = 8";
 const FOUR: &str = "vcpus = 4";
-/// All of 256 vCPUs have begun, and each interrupt by their timers counts as lost time.
+/// `warm`: until all of 256 vCPUs have begun. `gap`: each interrupt by their timers counts as lost time.
 const SLEEPERS: &str = "warm=200 gap=2000";
 const NESTED: &str = "vcpus = 2\nnested = true";
 /// More operations than fit into the measurement.

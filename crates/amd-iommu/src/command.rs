@@ -4,8 +4,8 @@ const fn code(code: u64) -> u64 {
     code << 60
 }
 
-/// COMPLETION_WAIT with a store (S): writes `data` to a physical address, a multiple of 8, once all commands before it, and the requests that
-/// they affect, are complete.
+/// COMPLETION_WAIT with a store (S): writes `data` to a physical address, a multiple of 8, once all commands before it, and the
+/// requests that they affect, are complete.
 pub const fn completion_wait(address: u64, data: u64) -> [u64; 2] {
     [code(1) | address & 0x000f_ffff_ffff_fff8 | 1, data]
 }

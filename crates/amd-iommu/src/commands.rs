@@ -1,4 +1,4 @@
-//! The command buffer, and an IOMMU that does not execute commands any more.
+//! The command buffer, which fails for good once the IOMMU stops executing commands.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,13 +13,13 @@ pub trait CommandRegisters {
     fn is_running(&self) -> bool;
 }
 
-/// Maximum number of polls for a few commands: about a second on hardware.
+/// Maximum number of polls for the completion of a batch of commands: about a second on hardware.
 pub const PATIENCE: u32 = 10_000_000;
 
-/// Polls of memory for one of a register, which takes longer.
+/// Number of polls of memory between two reads of the status register, which take longer.
 const POLLS: u32 = 1024;
 
-/// The command buffer of an IOMMU, which fails once and for all.
+/// The command buffer of an IOMMU. Its first failure is final.
 #[derive(Debug)]
 pub struct CommandBuffer<'m> {
     entries: &'m [[AtomicU64; 2]; ENTRIES],
@@ -35,7 +35,7 @@ pub struct CommandBuffer<'m> {
 }
 
 impl<'m> CommandBuffer<'m> {
-    /// An empty buffer in memory that the IOMMU reads, and a zero that it writes, at a physical address.
+    /// An empty buffer. The IOMMU reads `entries`, and writes `completed`, which is 0 and has the physical address `completed_at`.
     pub const fn new(entries: &'m [[AtomicU64; 2]; ENTRIES], completed: &'m AtomicU64, completed_at: u64) -> Self {
         Self { entries, completed, completed_at, batch: 0, next: 0, failure: None }
     }
@@ -43,7 +43,7 @@ impl<'m> CommandBuffer<'m> {
     /// Executes commands, fewer than [`ENTRIES`] - 1, and waits for their completion.
     ///
     /// # Errors
-    /// The IOMMU does not execute them, now or earlier. Only the first failure takes the time of [`PATIENCE`].
+    /// The IOMMU refuses a command or does not answer, or did so earlier. Only the first failure takes the time of [`PATIENCE`].
     pub fn execute(&mut self, registers: &impl CommandRegisters, commands: &[[u64; 2]]) -> Result<(), &'static str> {
         if let Some(why) = self.failure {
             return Err(why);

@@ -22,7 +22,7 @@ pub struct DeviceEntry(pub [u64; 4]);
 
 /// V: the first two words are valid. Without it, requests pass untranslated.
 const VALID: u64 = 1 << 0;
-/// TV: so is the page table.
+/// TV: the fields of the page table are valid.
 const TRANSLATION_VALID: u64 = 1 << 1;
 /// Mode: a page table of four levels, for addresses of 48 bits.
 const FOUR_LEVELS: u64 = 4 << 9;

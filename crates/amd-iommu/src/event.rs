@@ -1,15 +1,15 @@
 //! Events ("Event Logging").
 
-/// Why a request was stopped, or what has failed.
+/// Cause of an event: a request that was stopped, or a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// IO_PAGE_FAULT of a request for memory.
     PageFault,
     /// IO_PAGE_FAULT of an interrupt.
     Interrupt,
-    /// INVALID_DEVICE_REQUEST: one that no function may make.
+    /// INVALID_DEVICE_REQUEST: a request that no function may make.
     Request,
-    /// An event that no function causes: Stile or the IOMMU is at fault. Its number.
+    /// Number of an event that no function causes: Stile or the IOMMU is at fault.
     Failure(u8),
 }
 
@@ -25,13 +25,13 @@ pub enum Access {
 /// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Its kind.
+    /// Its cause.
     pub kind: Kind,
     /// Routing ID of the function that caused it.
     pub device: u16,
     /// The direction, which the IOMMU knows only of pages that are mapped.
     pub access: Option<Access>,
-    /// The input address, of page faults.
+    /// The input address of a page fault.
     pub address: u64,
 }
 

@@ -32,7 +32,7 @@ impl<'m> EventLog<'m> {
         Some(Event::decode(words))
     }
 
-    /// Value of the head's register: the entry after the last one that was taken.
+    /// Value of Event Log Head: offset in bytes of the entry after the last one that was taken.
     pub const fn head(&self) -> u64 {
         self.next as u64 * 16
     }

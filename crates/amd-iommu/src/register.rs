@@ -1,4 +1,4 @@
-//! Registers in memory, by their offsets, and their bits ("MMIO Registers").
+//! Memory-mapped registers, by their offsets in bytes, and their bits ("MMIO Registers").
 
 use crate::ENTRIES;
 

@@ -92,7 +92,7 @@ fn events_say_who_and_where() {
     assert_eq!(Event::decode([page | 1 << 52, 0]).access, Some(Access::Read));
     assert_eq!(Event::decode([page | 0b11 << 52, 0]).access, Some(Access::Write));
     assert_eq!(Event::decode([page | 1 << 51, 0xfee0_1000]).kind, Kind::Interrupt);
-    // As QEMU has it.
+    // QEMU (10.0) sets the flag of interrupts for page faults, too.
     assert_eq!(Event::decode([page | 1 << 51, 0xdead_b000]).kind, Kind::PageFault);
     assert_eq!(Event::decode([8 << 60, 0]).kind, Kind::Request);
     assert_eq!(Event::decode([5 << 60, 0]).kind, Kind::Failure(5));
@@ -101,7 +101,7 @@ fn events_say_who_and_where() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(40) })]
 
-    /// Whatever the IOMMU logs, and whenever: the log has each event once, in order.
+    /// The log returns each event once, in order, at any interleaving of the IOMMU's writes with Stile's reads.
     #[test]
     fn a_log_is_a_queue(steps in proptest::collection::vec(proptest::option::of((1u64..16, any::<u64>())), 0..2000), reset_at in 0..4000usize) {
         let entries: Box<[[AtomicU64; 2]; ENTRIES]> = Box::new([const { [const { AtomicU64::new(0) }; 2] }; ENTRIES]);

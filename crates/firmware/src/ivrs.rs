@@ -337,7 +337,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the bytes: no panic, and what is free is behind an IOMMU and nobody else's.
+        /// Random bytes cause no panic, and a function that may be assigned is behind an IOMMU and has an ID of its own.
         #[test]
         fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..300), id: u16) {
             let ivrs = read(&table(&[block(0x10, 8, ADDRESS, &[&bytes])]));

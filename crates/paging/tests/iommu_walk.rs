@@ -59,7 +59,7 @@ fn walk(memory: &Frames, address: u64) -> Option<(u64, bool)> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever the pieces of RAM: the IOMMU reaches each byte of them where it is, and nothing else.
+    /// The IOMMU translates each byte of random pieces of RAM to its physical address, and nothing else.
     #[test]
     fn ram_is_reached_and_nothing_else(
         pieces in proptest::collection::vec((0..0x20_0000u64, 0..0x20_0000u64, 1..0x800u64, 0..3u32), 1..5),
@@ -69,7 +69,7 @@ proptest! {
         let mut table = PageTable::new(AmdIommu, Geometry::stage1(48, PaRange::Bits48).unwrap(), ROOT).unwrap();
         let mut mapped: Vec<(u64, u64, u64, bool)> = Vec::new();
         for (gpa, pa, pages, level) in pieces {
-            // Aligned to a page, to 2 MiB or to 1 GiB, of which it has some and pages.
+            // Aligned to 4 KiB, 2 MiB or 1 GiB: some blocks of that size, and some pages.
             let shift = 12 + 9 * level;
             let size = (pages << 12) + if level == 0 { 0 } else { (pages & 3) << shift };
             let (gpa, pa) = (gpa << 12 >> shift << shift, pa << 12 >> shift << shift);

@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn a_function_is_cut_off_after_some_faults() {
-        // One page, without end: one report, and an end.
+        // Endless faults of one page: one report, then the cut-off.
         let mut faults = Faults::NONE;
         let verdicts: Vec<_> = (0..2 * MOST_FAULTS).map(|_| faults.count(0x1000)).collect();
         assert_eq!(verdicts.iter().filter(|verdict| verdict.report).count(), 1);

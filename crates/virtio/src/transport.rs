@@ -90,7 +90,8 @@ impl Transport {
         }
     }
 
-    /// Whether the server may access the client's memory no more: it has acknowledged the last reset, or is cut off.
+    /// Whether the server no longer accesses the client's memory for requests before the last reset: it has acknowledged that reset, or is
+    /// cut off.
     pub const fn is_quiet(&self) -> bool {
         !self.resetting || self.cut_off
     }
@@ -105,12 +106,13 @@ impl Transport {
         self.cut_off
     }
 
-    /// Cuts the server off, whose access to the client's memory the caller has ended: the client goes on as without a server.
+    /// Cuts the server off: the client goes on as without a server. The caller has ended the server's access to the client's memory.
     pub const fn cut_off(&mut self) {
         self.cut_off = true;
     }
 
-    /// Ends [`Transport::cut_off`], before the server gets access again: no device of this client has a reset to be acknowledged by it.
+    /// Ends [`Transport::cut_off`], before the server gets access again. The server has acknowledged the resets of all of this client's
+    /// devices.
     pub const fn reconnect(&mut self) {
         if self.cut_off {
             (self.cut_off, self.given_up) = (false, false);

@@ -114,7 +114,7 @@ impl Connection {
             REQUEST | RESPONSE => self.first = None,
             RW => {
                 drop(self.data.drain(..length));
-                // A peer could have many connections grow, and leave a little of each: the process has memory for what waits only. Each byte is
+                // Capacity that a peer grew on many connections must not stay: the process has memory only for waiting bytes. Each byte is
                 // moved once at most, on average.
                 if self.data.capacity() > 2 * self.data.len() {
                     self.data.shrink_to_fit();

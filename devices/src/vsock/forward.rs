@@ -1,7 +1,7 @@
 //! The host's end of sockets: TCP connections to ports of this VM are forwarded to ports of clients.
 //!
-//! It is a peer of all clients' processes, with the address of the host (CID 2, Virtio 1.2, section 5.10.4), and connects to clients only: what
-//! a client sends to other ports is answered with RST. Clients, and those who connect by TCP, are hostile.
+//! It is a peer of all clients' processes, with the address of the host (CID 2, Virtio 1.2, section 5.10.4). Only the host connects:
+//! packets of clients that belong to none of its connections are answered with RST. Clients and TCP peers are hostile.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -120,7 +120,7 @@ impl Host {
             let mut flags = PollFlags::empty();
             flags.set(PollFlags::IN, stream.room() != 0 && !is_full);
             flags.set(PollFlags::OUT, !stream.waiting.is_empty());
-            // An end that nothing can be done about would be reported over and over.
+            // With no flags, poll would still report a hang-up, each time.
             if !flags.is_empty() {
                 files.push(PollFd::from_borrowed_fd(socket.as_fd(), flags));
             }
@@ -192,7 +192,7 @@ impl Host {
                     match self.connections.get_mut(&ends).map(|(_, stream)| stream.receive(&header, payload)) {
                         Some(true) => {}
                         Some(false) => self.end(ends),
-                        // A link that is full refuses nothing: the client's packets are of connections that nobody knows.
+                        // A full link drops the RST: the packet belongs to no connection.
                         None if header.op != RST => {
                             let _ = link.add(&header.refusal(), &[], WAITING);
                         }
@@ -203,7 +203,7 @@ impl Host {
         }
     }
 
-    /// Ends a connection, of which the client is told unless it did so itself.
+    /// Ends a connection, with an RST for the client unless the client has reset it.
     fn end(&mut self, ends: Ends) {
         let Some((_, stream)) = self.connections.remove(&ends) else { return };
         let link = self.links.iter_mut().find(|link| link.peer == ends.0);

@@ -7,9 +7,9 @@ use super::packet::{CREDIT_REQUEST, CREDIT_UPDATE, Header, RESPONSE, RST, RW, SH
 /// Bytes of a client that wait for the other end, at most: the client's credit.
 pub const BUFFER: usize = 64 << 10;
 
-/// Flags of [`SHUTDOWN`] (Virtio 1.2, section 5.10.6.6.1): its sender receives no more, or sends no more.
+/// Flag of [`SHUTDOWN`] (Virtio 1.2, section 5.10.6.6.1): its sender receives no more.
 const RECEIVES_NO_MORE: u32 = 1;
-/// See above.
+/// Flag of [`SHUTDOWN`]: its sender sends no more.
 pub const SENDS_NO_MORE: u32 = 2;
 
 /// A connection. The host has asked for it.
@@ -19,23 +19,25 @@ pub struct Stream {
     pub is_accepted: bool,
     /// The client's bytes that wait.
     pub waiting: VecDeque<u8>,
-    /// Bytes that were taken from [`Self::waiting`], modulo 2^32, and those of which the client knows.
+    /// Bytes that were taken from [`Self::waiting`], modulo 2^32.
     taken: u32,
+    /// Value of `taken` in the last packet to the client.
     announced: u32,
     /// Bytes that were sent, modulo 2^32.
     sent: u32,
-    /// The client's buffer, and the bytes that it has taken, as it last said.
+    /// Size of the client's buffer in bytes, by its last packet.
     buf_alloc: u32,
+    /// Bytes that the client has taken, modulo 2^32, by its last packet.
     fwd_cnt: u32,
     /// The client sends no more.
     pub input_ends: bool,
-    /// The other end knows that.
+    /// The TCP peer has been told that the client sends no more.
     pub is_shut: bool,
     /// The client receives no more.
     pub output_is_refused: bool,
-    /// The other end sends no more, which the client knows.
+    /// The TCP peer sends no more, and the client has been told.
     pub output_has_ended: bool,
-    /// The client knows the connection no more.
+    /// The client has reset the connection.
     pub is_reset: bool,
 }
 
@@ -98,7 +100,7 @@ impl Stream {
         self.sent = self.sent.wrapping_add(length as u32);
     }
 
-    /// Whether nothing more can come of it.
+    /// Whether the connection has ended: no byte can pass in either direction any more.
     pub fn is_over(&self) -> bool {
         self.waiting.is_empty() && (self.is_reset || self.input_ends && self.output_is_refused)
     }

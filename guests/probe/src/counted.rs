@@ -23,7 +23,7 @@ impl Counters {
         Self { cycles: arch::cycles(), instructions: arch::instructions() }
     }
 
-    /// What they counted from `before` on. Counters of instructions may have 32 bits.
+    /// Counts since `before`. Counters of instructions may have 32 bits.
     fn since(self, before: Self) -> Self {
         let difference = |now: Option<u64>, before: Option<u64>| Some(now?.wrapping_sub(before?));
         let short = |counted| counted & u64::from(u32::MAX);

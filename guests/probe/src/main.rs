@@ -12,8 +12,9 @@
 //!
 //! The interface of an architecture: [`arch::OPERATIONS`], the macro `arch::loop_ticks`, marks for counting
 //! plugins ([`arch::begin_section`], [`arch::end_section`]), a console ([`arch::print`]), a second CPU
-//! ([`arch::start_second`]), the number of skipped undefined instructions ([`arch::faults`]), and the unit of
-//! its counter ([`arch::thousandths`]), the CPU's counters of cycles and instructions ([`arch::cycles`], [`arch::instructions`]), and, to restart the machine, [`arch::reset`], the counter ([`arch::now`]) and RAM that
+//! ([`arch::start_second`]), the number of skipped undefined instructions ([`arch::faults`]), the unit of
+//! its counter ([`arch::thousandths`]), the CPU's counters of cycles and instructions ([`arch::cycles`],
+//! [`arch::instructions`]), and, to restart the machine, [`arch::reset`], the counter ([`arch::now`]) and RAM that
 //! a reset preserves ([`arch::KEPT`]).
 #![no_std]
 #![no_main]

@@ -288,8 +288,8 @@ impl<P: FunctionPart> Function<P> {
         }
     }
 
-    /// Applies a change of a vector, or of the destination of its messages: directs them, and masks the physical vector if the virtual one is
-    /// masked or leads nowhere.
+    /// Applies a change of a vector, or of the destination of its messages: directs them, and masks the physical vector if the virtual one
+    /// is masked or leads nowhere.
     fn update_vector(&mut self, number: usize) {
         let Some(msix) = self.model.msix() else { return };
         let vector = self.table.vector(number);

@@ -41,8 +41,8 @@ impl<P: FunctionPart> List<P> {
         self.0.lock().iter().map(Function::ready_at).max().unwrap_or(0)
     }
 
-    /// Starts the functions; `connect` lets each access the VM's memory. All of that is mapped, none of the vCPUs runs, and one is loaded on
-    /// this CPU.
+    /// Starts the functions; `connect` lets each access the VM's memory. All of the memory is mapped, none of the vCPUs runs, and one is
+    /// loaded on this CPU.
     pub fn start(&self, memory: &impl SecondStage, mut connect: impl FnMut(&mut Function<P>)) {
         for function in self.0.lock().iter_mut() {
             function.unmap_all(memory);

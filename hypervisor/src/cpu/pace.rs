@@ -3,31 +3,31 @@
 //! A wake-up does not preempt: on a shared CPU the woken vCPU waits for the end of the slice, unless another CPU is idle. But each
 //! interrupt of the timer takes time from the vCPU that runs, and a VM can have as many sleepers as vCPUs.
 
-/// Sleepers that are woken at once, at most: some 30,000 instructions.
+/// Maximum number of sleepers woken at once, which takes some 30,000 instructions.
 pub const AT_ONCE: usize = 64;
-/// Pause after an interrupt by sleepers, in multiples of the time for which it was handled.
+/// Pause after a timer interrupt for sleepers, in multiples of the time that its handling took.
 const PAUSE: u64 = 32;
 
-/// The time before which no deadline of a sleeper interrupts a CPU while vCPUs wait for it, in ticks of the counter. All zeros: none.
+/// The time before which no deadline of a sleeper interrupts a CPU while vCPUs wait for it, in ticks of the counter. 0: none.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Pace(u64);
 
 impl Pace {
-    /// No such time.
+    /// No pause.
     #[cfg_attr(target_os = "none", allow(dead_code, reason = "blocks of CPUs are zeroed memory"))]
     pub const fn new() -> Pace {
         Pace(0)
     }
 
-    /// Sleepers were woken from `began` to `ended` on a CPU that `is_shared`. The pause is at most a time slice, of `slice` ticks: the end of
-    /// each slice wakes sleepers as well.
+    /// Notes that sleepers were woken from `began` to `ended`, in ticks; on a CPU that `is_shared` a pause follows. It is at most a time
+    /// slice of `slice` ticks, because the end of each slice wakes sleepers as well.
     pub fn woke(&mut self, is_shared: bool, began: u64, ended: u64, slice: u64) {
         let pause = ended.saturating_sub(began).saturating_mul(PAUSE).min(slice);
         self.0 = if is_shared { ended.saturating_add(pause) } else { 0 };
     }
 
-    /// When the timer shall expire for the sleepers, the first of which has this deadline.
+    /// Returns the time at which the timer is to expire for sleepers, the first of which has this deadline: not within the pause.
     #[inline(always)]
     pub fn apply(self, deadline: u64, is_shared: bool) -> u64 {
         if is_shared { deadline.max(self.0) } else { deadline }

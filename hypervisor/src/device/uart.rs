@@ -82,7 +82,7 @@ impl Uart {
     }
 
     /// Calls `act` with the model and the input that waits for its FIFO, and updates the copy of the flags. Does not set the
-    /// interrupt line. The transmitter is told of room soon, whatever state it has then.
+    /// interrupt line. An interrupt of the console then updates the transmitter's flags for its room.
     #[allow(dead_code, reason = "not every architecture has snapshots")]
     pub fn inspect<T>(&self, act: impl FnOnce(&mut Model, &mut Deque<u8, BACKLOG>) -> T) -> T {
         let result = self.with(|_| {}, |state| (act(&mut state.model, &mut state.backlog), None));

@@ -78,7 +78,7 @@ impl Format for AmdIommu {
         true
     }
 
-    /// Memory that is not coherent is left to what the request asks for.
+    /// Without COHERENT, the request decides whether caches are snooped.
     fn encode(&self, Attributes { memory, permissions }: Attributes<IommuPermissions>) -> u64 {
         let coherent = if matches!(memory, MemoryType::Normal) { COHERENT } else { 0 };
         self.with_permissions(coherent, permissions)
@@ -93,7 +93,7 @@ impl Format for AmdIommu {
         descriptor & !WRITABLE | READABLE | if permissions.write { WRITABLE } else { 0 }
     }
 
-    // There is no such flag: it would be the permission to read.
+    // The entries of functions' tables have no accessed flag that Stile uses: each readable page counts as accessed.
     fn is_accessed(&self, descriptor: u64) -> bool {
         descriptor & READABLE != 0
     }

@@ -90,7 +90,7 @@ fn run() -> Outcome {
     Ok(())
 }
 
-/// Has all others sleep: see above.
+/// Has all others sleep: each until a time of its own in a slice (`spread`), or all until the same time.
 fn sleep(vcpus: u64, spread: bool) -> ! {
     let slice = wait::ticks(machine::number("slice_us", 1000));
     for vcpu in 1..vcpus {

@@ -25,13 +25,13 @@ pub trait FunctionPart {
     /// Address and data of the message of a vector, in the function's own table.
     fn message(vector: usize) -> (u64, u32);
 
-    /// Directs the messages of a vector as the guest's entry of the table says; `None` is an entry that is not there.
+    /// Directs the messages of vector `number` by the guest's entry of the MSI-X table; `None`: the table has no such entry.
     fn direct(&mut self, number: usize, vector: Option<Vector>) -> Directed;
 
-    /// Forgets what the guest said of its messages, and drops those in flight. It has as many `vectors`.
+    /// Drops the guest's routes of messages, and messages in flight. `vectors` is the function's number of vectors.
     fn reset(&mut self, vectors: usize);
 
-    /// Drops messages of its `vectors`, including those in flight.
+    /// Drops messages, including those in flight, of all of the function's `vectors`.
     fn disconnect(&self, vectors: usize);
 
     /// Whether functions must not access memory any more, since the IOMMU has failed. Asked again after a write that turned on bus

@@ -1,10 +1,11 @@
 //! A served device: a driver and a server of virtio-blk, each in a VM of its own, and hostile forms of both.
 //!
-//! Boot arguments: `driver` writes and reads the disk, through a reset of each side, and then ends. `count` makes `requests=N` and few others,
-//! and sleeps while it waits. `again` resets itself soon. `away` lets the server turn itself off. `alone` has no server.
+//! Boot arguments: `driver` writes and reads the disk, through a reset of each side, and then ends. `count` makes `requests=N` and few
+//! others, and sleeps while it waits. `again` resets itself soon. `away` lets the server turn itself off. `alone` has no server.
 //! `balloon` fills RAM, which `balloons` gives back. `wild` attacks the server by its registers and queue, `rounds=N` times
-//! in each way; `wild others` a server that is not this program. `server` serves a disk in its RAM, `clients=N` of them, until each has said
-//! that it ends; with `stubborn` it acknowledges its first client's first reset when it has no access to that any more. `foe` attacks Stile by the server's registers and addresses.
+//! in each way; `wild others` a server that is not this program. `server` serves a disk in its RAM, `clients=N` of them, until each has
+//! said that it ends; with `stubborn` it acknowledges its first client's first reset only once it is cut off from that client's RAM.
+//! `foe` attacks Stile by the server's registers and addresses.
 #![no_std]
 #![no_main]
 

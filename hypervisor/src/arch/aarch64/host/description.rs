@@ -1,4 +1,4 @@
-//! The machine in the log of a machine that measures: what it has, and what Stile uses of it.
+//! Description of the machine for the log of one that measures: hardware, firmware's tables, and features that Stile uses.
 
 use core::fmt;
 
@@ -8,7 +8,7 @@ use super::sysreg::read_sysreg;
 use super::{features, gic, pmu, timer};
 use crate::console::log;
 
-/// Logs it, on the boot CPU.
+/// Logs the description, on the boot CPU.
 pub fn log() {
     let board = board::get();
     let have = features::get();

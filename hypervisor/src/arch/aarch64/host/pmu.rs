@@ -50,7 +50,7 @@ pub fn read(register: SysReg) -> Option<u64> {
     }
 }
 
-/// The counters, for the log.
+/// Displays the CPU's counters, for the log.
 pub struct Description;
 
 impl fmt::Display for Description {

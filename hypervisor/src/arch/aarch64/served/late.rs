@@ -9,15 +9,15 @@ use crate::arch::aarch64::host::timer;
 use crate::console::log_of;
 use crate::vm::get;
 
-/// Seconds of waiting after which it is reported.
+/// Seconds after which a wait is reported.
 pub const REPORTED: u64 = 30;
-/// Seconds of waiting after which a device without a server is given up: a server that boots on a slow emulator takes a minute or two.
+/// Seconds after which a device without a server is given up: a server that boots on a slow emulator takes a minute or two.
 pub const GIVEN_UP: u64 = 300;
 
 /// Seconds after which a server that has not acknowledged the reset of its client's VM is cut off.
 const CUT_OFF: u64 = 60;
 
-/// Whether the reset of a client's VM waits for its server no longer. Reports a wait that lasts.
+/// Whether a reset of the client's VM has waited long enough for its server to cut it off. Reports a long wait.
 pub fn ends(link: &Link) -> bool {
     let seconds = timer::now().saturating_sub(link.since.load(Ordering::Relaxed)) / timer::frequency();
     if seconds >= REPORTED && !link.is_reported.swap(true, Ordering::Relaxed) {

@@ -43,7 +43,7 @@ pub struct Link {
     pub awaited: AtomicBool,
     /// Result of the last call of a balloon's server.
     pub balloon: AtomicU32,
-    /// Since when, or since when requests or a reset of the client wait, in ticks of the counter.
+    /// Start of the wait of a load, of requests or of a reset of the client, in ticks of the counter.
     pub since: AtomicU64,
     /// It was reported that the client waits.
     pub is_reported: AtomicBool,
@@ -142,7 +142,7 @@ impl Link {
         Some((cause, self.since.load(Ordering::Relaxed)))
     }
 
-    /// Whether no load waits, but the requests of a running driver.
+    /// Whether requests of a running driver wait, and no load does.
     pub fn only_requests_wait(&self) -> bool {
         let transport = self.transport.lock();
         transport.requests_wait() && !self.awaited.load(Ordering::Relaxed)
@@ -156,7 +156,7 @@ impl Link {
         }
     }
 
-    /// A wait begins.
+    /// Notes the time at which a wait begins.
     pub fn note_time(&self) {
         self.since.store(timer::now(), Ordering::Relaxed);
     }

@@ -146,8 +146,8 @@ impl Served {
         }
     }
 
-    /// Whether no server accesses a client's memory any more: each has acknowledged the last reset. One that takes too long is
-    /// reported, and then cut off, in bounded parts. The client is being reset.
+    /// Whether no server accesses the memory of a client, which is being reset, any more: each has acknowledged the last reset, or is cut
+    /// off. A server that takes too long is reported, and then cut off, in bounded parts.
     pub fn is_quiet(&self) -> bool {
         let late = self.links().iter().find(|link| !link.transport.lock().is_quiet());
         let Some(link) = late else { return true };
@@ -157,7 +157,7 @@ impl Served {
         {
             late::report_cut_off(link);
         }
-        // After a server has been cut off, too: an access of its registers that gives or takes RAM may be under way.
+        // Also right after a cut-off: an access to the server's registers that gives or takes RAM may be under way.
         false
     }
 
@@ -195,7 +195,7 @@ fn window_on(server: usize, client: usize) -> Option<(&'static Vm, &'static Wind
     Some((server, windows_of(server).iter().find(|window| window.client == client)?))
 }
 
-/// All devices that the server of one serves the same client.
+/// All devices that the server of `link` serves to its client, `link` included.
 fn pair(link: &'static Link) -> impl Iterator<Item = &'static Link> + Clone {
     let links = get(link.client).and_then(|client| client.arch.served).map_or(&[][..], Served::links);
     links.iter().copied().filter(|other| other.server == link.server)

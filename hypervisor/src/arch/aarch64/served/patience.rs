@@ -1,7 +1,7 @@
 //! Clients that wait for a server in vain: a report, and after some minutes the end of the wait.
 //!
-//! Once a load, or a request of a running driver, waits, an alarm looks at one part of all VMs each second ([`waiting`]). A device is reported once until
-//! its server answers, or its client's VM starts again.
+//! Once a load, or a request of a running driver, waits, an alarm checks one part of all VMs each second ([`waiting`]). A device is
+//! reported once until its server answers, or its client's VM starts again.
 
 use core::sync::atomic::Ordering;
 
@@ -32,7 +32,7 @@ fn look_at(link: &Link, now: u64) -> bool {
         report(link, awaited);
     }
     if link.only_requests_wait() {
-        // There is nothing to be done for them but to report them.
+        // Requests that wait are only reported: the server may come back.
         return seconds < REPORTED;
     }
     if seconds < GIVEN_UP || !link.transport.lock().give_up() {

@@ -28,13 +28,13 @@ pub struct Window {
 
 /// A server's access to a window. The locks of the links' transports may be taken with it locked.
 struct Access {
-    /// Nothing is mapped any more.
+    /// The window is being closed, or is closed: no block is mapped any more.
     is_closed: bool,
-    /// Size of the part, from its start on, of which everything was unmapped since then.
+    /// Size of the window's first part that has been unmapped since the start of closing, in bytes.
     unmapped: u64,
 }
 
-/// Size of the part of a window that is unmapped at once.
+/// Bytes of a window that are unmapped at once.
 const PART: u64 = 128 << 20;
 
 /// Creates the windows of a server with these slots. `reserve` reserves tables for a part of a window, for clients that
@@ -104,8 +104,8 @@ impl Window {
         server.arch.tables.unmap(gpa - self.base + self.start, size);
     }
 
-    /// Does a bounded part of closing the window: the server's accesses take external aborts then. `links` are all of its devices for
-    /// the client, which are cut off with the last part. Returns whether that was it.
+    /// Closes a bounded part of the window, where the server's accesses then take external aborts. `links` are all of its devices for
+    /// the client, which are cut off with the last part. Returns whether that was the last part.
     pub fn close(&self, server: &Vm, links: impl Iterator<Item = &'static Link> + Clone) -> bool {
         let mut access = self.access.lock();
         if !access.is_closed {

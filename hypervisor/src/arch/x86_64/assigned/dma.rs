@@ -29,7 +29,7 @@ impl Dma {
         const NO_MEMORY: &str = "no memory for the tables of PCI functions";
         // Domain 0 is that of functions without an owner.
         let domain = u8::try_from(vm + 1).map_err(|_| "a VM with PCI functions must be one of the first 255")?;
-        let geometry = Geometry::stage1(48, mmu::pa_range()).ok_or("the IOMMU's tables have no such shape")?;
+        let geometry = Geometry::stage1(48, mmu::pa_range()).ok_or("the IOMMU's tables can't have 48 bits of address")?;
         let mut table = PageTable::new(AmdIommu, geometry, arena.allocate_pages(PAGE_SIZE)?).map_err(|_| NO_MEMORY)?;
         let attributes = Attributes { memory: MemoryType::Normal, permissions: IommuPermissions { write: true } };
         for piece in pieces {
@@ -52,7 +52,7 @@ pub fn disconnect(function: Address) {
     faults::report_unlogged();
 }
 
-/// Makes requests outside of what is mapped events in QEMU, too ([`AmdIommu::REPORTED`]).
+/// Fills entries that map nothing with [`AmdIommu::REPORTED`], so that QEMU's IOMMU reports requests that meet them.
 fn report_unmapped(table: u64, level: Level) {
     for index in 0..ENTRIES {
         let Ok(descriptor) = TableFrames.read(table, index);

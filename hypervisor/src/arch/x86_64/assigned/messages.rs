@@ -20,7 +20,7 @@ use crate::vm::{self, Vcpu, Vm};
 /// Number of host vectors for messages.
 pub const VECTORS: usize = vector::MESSAGES_OF_FUNCTIONS as usize;
 
-/// Where messages of a host vector lead: the VM, and the address and data of the guest's message.
+/// Destination of the messages of a host vector: the VM, and the address and data of the guest's message.
 #[derive(Clone, Copy)]
 struct Route(u64);
 
@@ -62,8 +62,8 @@ static HOST_VECTORS: [HostVector; VECTORS] =
 /// Misses of all vectors of each VM in the current time slice.
 static MISSES_OF_VM: [Misses; MAX_VMS] = [const { Misses::new() }; MAX_VMS];
 
-/// Gives `count` host vectors from number `first` on to a function of VM `vm`, whose messages are dropped until [`route`]. They arrive on
-/// this CPU.
+/// Gives `count` host vectors from number `first` on to a function of VM `vm`. They arrive on this CPU, and their messages are dropped
+/// until [`route`].
 ///
 /// # Errors
 /// A description: there are not as many.
@@ -77,16 +77,16 @@ pub fn assign(vm: usize, messages: &'static Messages, first: usize, count: usize
     Ok(())
 }
 
-/// Has messages of a host vector arrive on a CPU, or nowhere.
+/// Directs a host vector to a CPU, or blocks it (`None`).
 fn aim(number: usize, cpu: Option<usize>) -> Result<(), &'static str> {
     let Some((messages, index)) = HOST_VECTORS[number % VECTORS].entry.try_get() else { return Ok(()) };
-    // The IOMMU reaches no others; the first CPU is one that it does.
+    // The 32-bit format can't name APIC IDs from 255 on: the first CPU takes the interrupts of those.
     let apic = |cpu: usize| Some(apic::id_of(cpu)).filter(|&id| id < 0xff).unwrap_or(apic::id_of(0));
     messages.set(*index, cpu.map(|cpu| (vector::FIRST_MESSAGE + number as u8, apic(cpu))))
 }
 
-/// Sets the guest's message of host vector `number`; `None`: it is dropped. Returns whether it leads to an APIC. The caller has the lock of
-/// the function, and is thus the only writer of its routes.
+/// Sets the guest's message of host vector `number`, or drops its messages (`None`). Returns whether the message leads to an APIC. The
+/// caller has the function's lock, and is thus the only writer of its routes.
 pub fn route(number: usize, message: Option<Vector>) -> bool {
     let Some(host) = HOST_VECTORS.get(number) else { return false };
     let message = message.filter(|message| Message::from_msi(message.address, message.data).is_some());
@@ -95,7 +95,7 @@ pub fn route(number: usize, message: Option<Vector>) -> bool {
     message.is_some()
 }
 
-/// Handles messages that this CPU has noted, of which one is ended already. `is_entered`: in the handler of an exit.
+/// Handles the messages noted on this CPU. The caller has sent the EOI of one. `is_entered`: in the handler of an exit.
 #[cold]
 #[inline(never)]
 pub fn take(cpu: &mut Cpu, is_entered: bool) {
@@ -112,8 +112,8 @@ pub fn take(cpu: &mut Cpu, is_entered: bool) {
     }
 }
 
-/// Sends the guest's message of a host vector that has interrupted this CPU. If no vCPU that it addresses runs here, that is a miss, as is a
-/// message that leads nowhere: frequent ones move or hold the vector ([`Misses`]).
+/// Sends the guest's message of a host vector that has interrupted this CPU. A message that addresses no vCPU loaded here is a miss;
+/// frequent misses move or hold the vector ([`Misses`]).
 fn deliver(here: &mut Cpu, number: usize, is_entered: bool) {
     let Some(host) = HOST_VECTORS.get(number) else { return };
     let route = Route(host.route.load(Ordering::Relaxed));
@@ -128,7 +128,7 @@ fn deliver(here: &mut Cpu, number: usize, is_entered: bool) {
         }
     }
     let addresses = |vcpu: &Vcpu| message.is_some_and(|message| delivery::is_addressed(vcpu, message));
-    // A message that leads nowhere has taken time of its own VM only.
+    // No miss: the time was that of the message's own VM.
     if loaded.is_some_and(|vcpu| message.is_none() || addresses(vcpu)) {
         return;
     }
@@ -146,7 +146,7 @@ fn deliver(here: &mut Cpu, number: usize, is_entered: bool) {
     }
 }
 
-/// Turns off a vector that arrived while no vCPU of its VM ran, until one does. A function thus takes time from other VMs for only a few
+/// Blocks a vector that arrived while no vCPU of its VM ran, until one does. So a function takes time from other VMs for only a few
 /// messages each time that its own VM leaves the CPUs.
 fn hold(vm: &'static Vm, number: usize, here: usize) {
     failure::check(aim(number, None));
@@ -159,8 +159,8 @@ fn hold(vm: &'static Vm, number: usize, here: usize) {
     }
 }
 
-/// Turns on the held vectors of a VM, one of whose vCPUs is on this CPU, and aims them here. Messages while they were off are lost, and count
-/// as one: each vector's message is sent.
+/// Directs the held vectors of a VM, one of whose vCPUs is on this CPU, to this CPU. Messages that came while a vector was held are
+/// lost: the guest gets one in their place, whether any came or not.
 pub fn release(vm: &'static Vm, here: usize) {
     for (number, host) in HOST_VECTORS.iter().enumerate() {
         let route = Route(host.route.load(Ordering::Relaxed));

@@ -33,7 +33,7 @@ struct Shared {
     /// Number of assigned functions of all VMs, and of the host vectors that they have.
     assigned: usize,
     vectors: usize,
-    /// Their BARs.
+    /// Physical addresses of their BARs.
     bars: heapless::Vec<Span, { MAX_ASSIGNED * BARS }>,
 }
 
@@ -65,7 +65,7 @@ impl Functions {
     ) -> Result<Functions, &'static str> {
         iommu::setup().inspect_err(|reason| log!("{name}: PCI functions can't be assigned: {reason}"))?;
         if let (0, Some(bridge)) = (SHARED.lock().assigned, pcie::bridge()) {
-            // Whatever firmware left: no function decodes or accesses anything. BARs keep their addresses.
+            // Firmware may have left functions active: decoding and bus mastering of all are turned off. BARs keep their addresses.
             bridge.silence();
         }
         if events::RELEASE.try_get().is_none() {

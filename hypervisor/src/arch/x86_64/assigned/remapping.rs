@@ -37,8 +37,8 @@ impl Messages {
         RemappingTable { address: address_space::to_physical(self.entries) }
     }
 
-    /// Sets the vector and the APIC ID of the CPU that entry `index` leads to; with `None` its messages are dropped. On return none uses the
-    /// former one.
+    /// Sets the vector and the APIC ID of the CPU that entry `index` leads to, or drops its messages (`None`). On return no message uses
+    /// the former entry.
     ///
     /// # Errors
     /// The IOMMU fails, or can't interrupt a CPU with this APIC ID; the entry is blocked then.

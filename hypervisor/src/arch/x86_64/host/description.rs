@@ -1,4 +1,4 @@
-//! The machine in the log of a machine that measures: what it has, and what Stile uses of it.
+//! Description of the machine for the log of one that measures: hardware, firmware's tables, and features that Stile uses.
 
 use super::board::Board;
 use super::instructions::{CpuidResult, cpuid};
@@ -6,7 +6,7 @@ use super::{pmu, timer};
 use crate::arch::x86_64::virt::extension;
 use crate::console::log;
 
-/// Logs it, on the boot CPU.
+/// Logs the description, on the boot CPU.
 pub fn log(board: &Board) {
     let mut brand = [0; 48];
     if cpuid(0x8000_0000, 0).eax >= 0x8000_0004 {

@@ -30,7 +30,7 @@ const SILENT: &str = "the IOMMU does not answer";
 /// The device table.
 type Devices = [[AtomicU64; 4]; DEVICES];
 
-/// What an IOMMU reads and writes in memory.
+/// Memory that an IOMMU shares with Stile: commands, events, and the number of the last completed batch of commands.
 #[repr(C, align(4096))]
 struct Rings {
     commands: [[AtomicU64; 2]; ENTRIES],
@@ -96,7 +96,7 @@ pub fn setup() -> Result<(), &'static str> {
     // SAFETY: all-zero is valid: the structure consists of integers.
     let devices: &'static Devices = unsafe { memory::allocate::<Devices>()?.assume_init_ref() };
     devices.iter().for_each(|words| put(words, DeviceEntry::BLOCKED));
-    // Stile alone programs these, whose interrupts go on.
+    // Only Stile programs these devices: their interrupts pass.
     let own = ivrs.special.iter().map(|special| special.id).chain(ivrs.iommus.iter().map(|iommu| iommu.id));
     own.for_each(|id| put(&devices[usize::from(id)], DeviceEntry::INTERRUPTS_ONLY));
     let mut units = Vec::new();
@@ -212,7 +212,7 @@ impl Unit {
         const ALL: u64 = control::ENABLE | control::COMMANDS | control::EVENT_LOG | control::EVENT_INTERRUPT | control::COHERENT;
         let registers = self.registers;
         if registers.read64(register::FEATURES) & register::INVALIDATE_ALL == 0 {
-            return Err("the IOMMU can't drop all of its translations at once");
+            return Err("the IOMMU lacks INVALIDATE_IOMMU_ALL, which Stile needs");
         }
         registers.write64(register::CONTROL, 0);
         wait(SILENT, || registers.read64(register::STATUS) & (status::COMMANDS_RUN | status::EVENT_LOG_RUNS) == 0)?;
@@ -250,7 +250,7 @@ impl Unit {
         } else {
             config.write(at + 8, data);
         }
-        // One message.
+        // Multiple Message Enable 0: one message.
         config.write(at, msi.header & !SELECTED | ENABLE);
         let command = config.read(stile_pci::register::COMMAND) & 0xffff;
         config.write(stile_pci::register::COMMAND, command | stile_pci::register::BUS_MASTER);
@@ -276,7 +276,7 @@ impl Unit {
         let registers = self.registers;
         let control = registers.read64(register::CONTROL);
         registers.write64(register::CONTROL, control & !control::EVENT_LOG);
-        // One that goes on is not confined less, but reports nothing any more.
+        // An IOMMU that does not stop logging still confines functions, but its events are not reported any more.
         if wait(SILENT, || registers.read64(register::STATUS) & status::EVENT_LOG_RUNS == 0).is_ok() {
             self.reset_events();
             registers.write64(register::CONTROL, control);

@@ -23,7 +23,7 @@ enum Kind {
     },
 }
 
-/// Registers of Intel's: counters from `FIXED_CTR0` on, control, and what enables all.
+/// Intel's registers: counters from `FIXED_CTR0` on, their control, and the global enable.
 const FIXED_CTR0: u32 = 0x309;
 const FIXED_CTR_CTRL: u32 = 0x38d;
 const PERF_GLOBAL_CTRL: u32 = 0x38f;
@@ -31,7 +31,7 @@ const PERF_GLOBAL_CTRL: u32 = 0x38f;
 const FIXED_ON: u64 = 0x33;
 const FIXED_GLOBAL: u64 = 0b11 << 32;
 
-/// Registers of AMD's: pairs of control and counter from `PERF_CTL0` on, and what enables all.
+/// AMD's registers: pairs of control and counter from `PERF_CTL0` on, and the global enable.
 const PERF_CTL0: u32 = 0xc001_0200;
 const PERF_CNTR_GLOBAL_CTL: u32 = 0xc000_0301;
 /// Events "retired instructions" and "CPU cycles not in halt", enabled at all privilege levels, in hosts and guests.
@@ -87,7 +87,7 @@ pub fn read(counter: u32) -> Option<u64> {
     }
 }
 
-/// The counters, for the log.
+/// Displays the CPU's counters, for the log.
 pub struct Description;
 
 impl fmt::Display for Description {

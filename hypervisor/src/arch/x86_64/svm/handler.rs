@@ -201,8 +201,8 @@ fn give(cpu: &mut WholeCpu, value: u64) -> Result<(), GeneralProtection> {
 /// EXITINTINFO may have an event whose delivery they have interrupted: an injected one ("Intercepts During IDT Interrupt Delivery"). QEMU
 /// delivers such events before interrupts.
 ///
-/// All that are pending are handled, each vector once: one in service keeps those of lower vectors back, and a slice that is over before the
-/// guest is entered would keep back the console and kicks for ever, as its timer has the highest vector.
+/// Handles all pending vectors, each once. A vector in service holds back lower ones, and the timer's is the highest: with slices that
+/// are over before the guest is entered, the console and kicks would otherwise be held back for ever.
 fn interrupts(cpu: &mut WholeCpu, other: RowId) -> Outcome {
     inject::deliver_again();
     let mut outcome = Outcome::again(other);
@@ -217,7 +217,7 @@ fn interrupts(cpu: &mut WholeCpu, other: RowId) -> Outcome {
                 outcome = next;
             }
         }
-        // One that comes again waits for the next exit: the number of turns is bounded.
+        // A vector that is pending again waits for the next exit, which bounds the loop.
         if noted == 0 || noted & handled != 0 {
             return outcome;
         }

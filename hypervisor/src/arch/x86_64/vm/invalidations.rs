@@ -32,7 +32,7 @@ impl Invalidations {
         }
     }
 
-    /// Called when a vCPU of the VM is loaded on CPU `cpu`, this one: applies the invalidations that it missed, and subscribes it to new ones.
+    /// Called when a vCPU of the VM is loaded on this CPU, `cpu`: applies the invalidations that it missed, and subscribes it to new ones.
     pub fn load(&self, cpu: usize) {
         self.on[cpu % MAX_CPUS / 64].fetch_or(1 << (cpu % 64), Ordering::SeqCst);
         self.catch_up(cpu);

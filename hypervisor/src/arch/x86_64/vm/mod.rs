@@ -151,8 +151,8 @@ impl SecondStage for Vm {
         self.tables.map_device(gpa, pa, size)
     }
 
-    /// Tables stay: other CPUs walk them until they have invalidated their translations, for which this one does not wait. Until then they
-    /// access the function at the former address, which is the VM's own.
+    /// Keeps the tables: other CPUs walk them until they have invalidated their translations, for which this one does not wait. Until then
+    /// they access the function, which is the VM's own, at the former address.
     fn unmap_device(&self, gpa: u64, size: u64) {
         self.tables.unmap(gpa, size);
         if let Some(functions) = self.functions {
