@@ -47,10 +47,13 @@ run() {
     };
 }
 
-/// A byte to another VM and back, over one TCP connection.
+/// Script for requests to another VM: `$answer` is the server's program, `$ask` the client's, and `$try` succeeds once the server answers.
 ///
 /// The drivers are loaded when a card's server is online.
-const TCP: &str = "
+macro_rules! network {
+    ($answer:expr, $try:expr, $ask:expr) => {
+        concat!(
+            "
 server=10.9.0.1
 prepare() {
     sleep 8
@@ -61,32 +64,67 @@ prepare() {
         ip addr add $server/24 dev eth0
     else
         ip addr add 10.9.0.2/24 dev eth0
-        for second in $(seq 60); do /pingpong $server:9000 1 && return; sleep 1; done
+        for second in $(seq 60); do ",
+            $try,
+            " && return; sleep 1; done
         return 1
     fi
 }
 run() {
     if [ $units = 0 ]; then
-        /pingpong serve $server:9000
+        ",
+            $answer,
+            "
     else
-        /pingpong $server:9000 $units
+        ",
+            $ask,
+            "
     fi
 }
-";
+"
+        )
+    };
+}
+
+/// Script for clients that read a value of 3 bytes from redis in another VM, each with one request at a time.
+macro_rules! redis {
+    ($clients:literal) => {
+        network!(
+            "redis-server --save '' --appendonly no --bind $server --protected-mode no",
+            "redis-cli -h $server set key:__rand_int__ 123",
+            concat!("redis-benchmark -h $server -t get -n $units -q -c ", $clients, " && redis-cli -h $server shutdown nosave")
+        )
+    };
+}
+
+/// Script for a byte to another VM and back, over one TCP connection.
+const TCP: &str = network!("/pingpong serve $server:9000", "/pingpong $server:9000 1", "/pingpong $server:9000 $units");
 
 /// All of them, in the order in which tables show them.
-pub static LOADS: [Load; 3] = [
+pub static LOADS: [Load; 5] = [
     disk("fio_1", fio!("1")),
     disk("fio_32", fio!("32")),
-    Load {
-        work: Work { name: "tcp_1", unit: "round trip", vcpus: 1, packages: &[], programs: &[], script: TCP, units: 4000 },
-        to: Destination::Vm,
-    },
+    network("tcp_1", "round trip", &[], &[], TCP),
+    network("redis_1", "request", REDIS_PACKAGES, REDIS_PROGRAMS, redis!("1")),
+    network("redis_50", "request", REDIS_PACKAGES, REDIS_PROGRAMS, redis!("50")),
 ];
+
+const REDIS_PACKAGES: &[&str] = &["redis-server", "redis-tools"];
+const REDIS_PROGRAMS: &[&str] = &["usr/bin/redis-server", "usr/bin/redis-cli", "usr/bin/redis-benchmark"];
 
 const fn disk(name: &'static str, script: &'static str) -> Load {
     let work = Work { name, unit: "read of 4 KiB", vcpus: 1, packages: &["fio"], programs: &["usr/bin/fio"], script, units: 8000 };
     Load { work, to: Destination::Disk }
+}
+
+const fn network(
+    name: &'static str,
+    unit: &'static str,
+    packages: &'static [&'static str],
+    programs: &'static [&'static str],
+    script: &'static str,
+) -> Load {
+    Load { work: Work { name, unit, vcpus: 1, packages, programs, script, units: 4000 }, to: Destination::Vm }
 }
 
 /// Those of these names; all without names.
