@@ -474,7 +474,8 @@ fn level_interrupt() -> Result<(), &'static str> {
 
 /// Cost of operations in ticks, and whether they exit: an exit takes at least 30 instructions.
 fn costs(mode: &str) {
-    const TIMES: u64 = 256;
+    const TIMES: u64 = 32;
+    const ROUNDS: u64 = 8;
     let operations: [(&str, fn()); 4] = [
         ("lapic_id_read", || {
             core::hint::black_box(read(ID));
@@ -490,11 +491,13 @@ fn costs(mode: &str) {
     // So that deadlines are the guest's own, where it may have the timer.
     write(LVT_TIMER, 2 << 17 | u32::from(TIMER));
     for (name, operation) in operations {
-        let start = now();
-        for _ in 0..TIMES {
-            operation();
-        }
-        let cost = (now() - start) / TIMES;
+        let round = || {
+            let start = now();
+            (0..TIMES).for_each(|_| operation());
+            (now() - start) / TIMES
+        };
+        // The hypervisor's own interrupts, such as the serial line's, fall into some rounds.
+        let cost = (0..ROUNDS).map(|_| round()).min().unwrap_or(u64::MAX);
         // The handler and the loop of an interrupt to oneself are some 60 of the guest's own.
         let own = if name == "self_ipi" { 100 } else { 30 };
         println!("{mode} {name}: {}, {cost} ticks", if cost > own { "exits" } else { "no exit" });
