@@ -215,16 +215,21 @@ impl<P: FunctionPart> Function<P> {
 
     /// Applies a guest's write to the command register: bus mastering.
     pub fn update_mastering(&mut self) {
-        let mastering = if self.model.masters_bus() && !P::are_stopped() { register::BUS_MASTER } else { 0 };
+        let mastering = if self.model.masters_bus() && self.may_master() { register::BUS_MASTER } else { 0 };
         self.config.write(register::COMMAND, register::MEMORY | register::INTX_DISABLE | mastering);
         if mastering != 0 {
-            // The read completes the write. A failure on another CPU may have run between the condition above and
-            // the write, and cleared the mastering of all functions too early for this one.
+            // The read completes the write. A failure or a cut-off on another CPU may have run between the condition
+            // above and the write, and cleared the mastering too early.
             self.config.read(register::COMMAND);
-            if P::are_stopped() {
+            if !self.may_master() {
                 self.config.write(register::COMMAND, register::MEMORY | register::INTX_DISABLE);
             }
         }
+    }
+
+    /// Whether the function may access memory: the IOMMU works, and the function is not cut off.
+    fn may_master(&self) -> bool {
+        !P::are_stopped() && !self.part.is_cut_off()
     }
 
     /// Guest-physical address of BAR `index`, if the guest has placed it within the window.

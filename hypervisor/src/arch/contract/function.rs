@@ -38,6 +38,10 @@ pub trait FunctionPart {
     /// mastering.
     fn are_stopped() -> bool;
 
+    /// Whether this function must not access memory until its VM starts again, because of its faults. Asked as
+    /// [`FunctionPart::are_stopped`].
+    fn is_cut_off(&self) -> bool;
+
     /// Reads 32 bits at the virtual address of a register that [`crate::address_space::device`] mapped.
     fn read32(register: usize) -> u32;
 

@@ -91,6 +91,11 @@ impl FunctionPart for Part {
         failure::are_stopped()
     }
 
+    /// A stream that aborts causes no events: bus mastering may stay on.
+    fn is_cut_off(&self) -> bool {
+        false
+    }
+
     fn read32(register: usize) -> u32 {
         Mmio::new(register).read32(0)
     }

@@ -1,14 +1,14 @@
 //! Faults of functions' DMA in the IOMMU. They are logged once per page and direction, up to a limit, at which the function
 //! loses all access until its VM restarts: so faults take only a bounded time from other VMs.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering, fence};
 
 use stile_amd_iommu::{Access, DeviceEntry, Event, Kind};
 use stile_lock::TicketLock;
-use stile_pci::{Address, Faults};
+use stile_pci::{Address, Faults, stop_master};
 
 use super::failure;
-use crate::arch::x86_64::host::iommu;
+use crate::arch::x86_64::host::{iommu, pcie};
 use crate::console::{log, log_of};
 use crate::vm;
 
@@ -24,8 +24,34 @@ struct State {
 
 static OWNERS: TicketLock<[State; FUNCTIONS]> = TicketLock::new([const { State { vm: None, faults: Faults::NONE } }; FUNCTIONS]);
 
-/// Assigns a function to a VM and resets its fault count.
+/// Functions of bus 0 that are cut off from memory: their bus mastering stays off, whatever their guests write.
+static CUT_OFF: [AtomicBool; FUNCTIONS] = [const { AtomicBool::new(false) }; FUNCTIONS];
+
+/// Whether a function is cut off. A caller that has turned on bus mastering, and read it back, asks afterwards.
+pub fn is_cut_off(function: Address) -> bool {
+    // Pairs with the fence in `cut_off`: either the caller finds the function cut off, or `cut_off` finds its write.
+    fence(Ordering::SeqCst);
+    CUT_OFF.get(usize::from(function.routing_id())).is_some_and(|is_cut_off| is_cut_off.load(Ordering::Relaxed))
+}
+
+/// Takes a function's access to memory until its VM starts again, and its bus mastering: the IOMMU logs some requests
+/// (INVALID_DEVICE_REQUEST), such as reads of the addresses of messages, whatever the device-table entry says.
+fn cut_off(function: Address) {
+    if let Some(is_cut_off) = CUT_OFF.get(usize::from(function.routing_id())) {
+        is_cut_off.store(true, Ordering::Relaxed);
+    }
+    fence(Ordering::SeqCst);
+    if let Some(bridge) = pcie::bridge() {
+        stop_master(&mut bridge.config(function));
+    }
+    failure::check(iommu::set_device(function, DeviceEntry::BLOCKED));
+}
+
+/// Assigns a function to a VM and resets its fault count. Its bus mastering is off.
 pub fn own(function: Address, vm: usize) {
+    if let Some(is_cut_off) = CUT_OFF.get(usize::from(function.routing_id())) {
+        is_cut_off.store(false, Ordering::Relaxed);
+    }
     if let Some(state) = OWNERS.lock().get_mut(usize::from(function.routing_id())) {
         *state = State { vm: Some(vm as u8), faults: Faults::NONE };
     }
@@ -77,7 +103,7 @@ fn take_one(event: &Event) {
         }
     }
     if verdict.cut_off {
-        failure::check(iommu::set_device(function, DeviceEntry::BLOCKED));
+        cut_off(function);
         log_of!(vm, "{}: PCI function {function} is cut off from memory until the VM starts again", vm.name);
     }
 }

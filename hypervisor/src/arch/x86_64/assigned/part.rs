@@ -5,8 +5,8 @@ use core::ops::Range;
 use stile_board::pc;
 use stile_pci::{Address, Vector};
 
-use super::messages;
 use super::remapping::Messages;
+use super::{faults, messages};
 use crate::arch::contract::{Directed, FunctionPart};
 use crate::arch::x86_64::host::mmio::Mmio;
 use crate::arch::x86_64::host::pcie::Config;
@@ -59,6 +59,10 @@ impl FunctionPart for Part {
 
     fn are_stopped() -> bool {
         failure::are_stopped()
+    }
+
+    fn is_cut_off(&self) -> bool {
+        faults::is_cut_off(self.messages.function())
     }
 
     fn read32(register: usize) -> u32 {
