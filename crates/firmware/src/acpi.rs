@@ -1,6 +1,8 @@
 //! ACPI tables that a PC's hypervisor needs (ACPI Specification 6.5): CPUs and interrupt controllers (MADT), power-off (FADT, and the
 //! `_S5_` object of the DSDT), NUMA nodes (SRAT), the console (SPCR, DBG2), PCI configuration space (MCFG) and IOMMUs (IVRS).
 
+use core::ops::Range;
+
 use heapless::Vec;
 
 use crate::bytes::{u8_at, u16_at, u32_at, u64_at};
@@ -90,6 +92,18 @@ impl Tables {
     /// See [`read`](Self::read).
     pub fn read_by(memory: &impl Memory, rsdp: &[u8]) -> Result<Self, &'static str> {
         Self::from_root(memory, Some(rsdp).filter(|bytes| is_rsdp(bytes)).and_then(tables_of))
+    }
+
+    /// Whether a range of physical addresses has registers by which a PC is controlled: I/O APICs, local APICs, timers and
+    /// flash memory below 4 GiB, PCI configuration spaces, and AMD's IOMMUs. No BAR belongs there.
+    pub fn has_chipset(&self, range: &Range<u64>) -> bool {
+        /// From the first I/O APIC to the reset vector. Firmware places BARs below.
+        const FIXED: Range<u64> = 0xfec0_0000..1 << 32;
+        const IO_APIC: u64 = 0x1000;
+        let io_apics = self.io_apics.iter().map(|io_apic| io_apic.address..io_apic.address + IO_APIC);
+        let spaces = self.configuration_spaces.iter().map(ConfigurationSpace::span);
+        let iommus = self.ivrs.iommus.iter().map(|iommu| iommu.address..iommu.address + ivrs::REGISTERS);
+        [FIXED].into_iter().chain(io_apics).chain(spaces).chain(iommus).any(|other| other.start < range.end && range.start < other.end)
     }
 
     fn from_root(memory: &impl Memory, root: Option<(u64, bool)>) -> Result<Self, &'static str> {
@@ -399,6 +413,31 @@ mod tests {
     }
 
     /// Each flipped bit, also with a checksum that hides it, yields an error or other contents.
+    /// The machine has an ECAM of 256 buses at 0xb0000000, and an IOMMU and an I/O APIC at their usual addresses.
+    #[test]
+    fn the_chipset_has_no_bars() {
+        let mut tables = Tables::read(&machine()).unwrap();
+        tables.io_apics.push(IoApic { address: 0x10_0000_0000, first: 24 }).unwrap();
+        tables.ivrs.iommus[0].address = 0xfeb8_0000;
+        let bars = [
+            (0xaff0_0000..0xb000_0000, false),
+            (0xaff0_0000..0xb000_1000, true),
+            (0xbfff_f000..0xc000_0000, true),
+            (0xc000_0000..0xfeb8_0000, false),
+            (0xfeb8_3000..0xfeb8_4000, true),
+            (0xfeb8_4000..0xfec0_0000, false),
+            (0xfebf_f000..0xfec0_1000, true),
+            (0xfee0_0000..0xfee0_1000, true),
+            (0xffff_f000..1 << 32, true),
+            (1 << 32..0x10_0000_0000, false),
+            (0x10_0000_0000..0x10_0000_1000, true),
+            (0x10_0000_1000..1 << 47, false),
+        ];
+        for (bar, is_chipset) in bars {
+            assert_eq!(tables.has_chipset(&bar), is_chipset, "{bar:#x?}");
+        }
+    }
+
     #[test]
     fn each_flipped_bit() {
         let mut memory = machine();

@@ -15,6 +15,9 @@ pub const MOST_SPECIAL: usize = 16;
 /// Maximum number of memory definitions that are read.
 pub const MOST_MEMORY: usize = 16;
 
+/// Bytes of an IOMMU's registers, without its counters.
+pub(crate) const REGISTERS: u64 = 16 << 10;
+
 /// Offset of the first block in the table.
 const BLOCKS: usize = HEADER + 12;
 
@@ -107,7 +110,6 @@ pub fn read(table: &[u8]) -> Ivrs {
 
 /// The IOMMU of a block, if it is valid.
 fn iommu(kind: u8, block: &[u8]) -> Option<Iommu> {
-    const REGISTERS: u64 = 16 << 10;
     let (id, capability, address) = (u16_at(block, 4)?, u16_at(block, 6)?, u64_at(block, 8)?);
     let is_valid = matches!(kind, 0x10 | 0x11 | 0x40)
         && address != 0

@@ -1,5 +1,7 @@
 //! ACPI's table of memory-mapped configuration spaces (PCI Firmware Specification 3.3, section 4.1.2 "MCFG Table").
 
+use core::ops::Range;
+
 use heapless::Vec;
 
 use crate::bytes::{u8_at, u16_at, u64_at};
@@ -23,6 +25,11 @@ pub struct ConfigurationSpace {
 }
 
 impl ConfigurationSpace {
+    /// Physical addresses of all of its buses.
+    pub fn span(&self) -> Range<u64> {
+        self.address + u64::from(self.buses.0) * BUS..self.address + (u64::from(self.buses.1) + 1) * BUS
+    }
+
     /// Physical address of a bus's 1 MiB. `None` if the space does not have the bus.
     pub fn bus(&self, bus: u8) -> Option<u64> {
         (self.buses.0..=self.buses.1).contains(&bus).then(|| self.address + u64::from(bus) * BUS)

@@ -17,7 +17,7 @@ use stile_paging::frames::Piece;
 use stile_pci::{Address, BARS, Bar, ConfigSpace, register};
 
 use super::host::cpu::this_index;
-use super::host::{board, iommu, pcie};
+use super::host::{board, iommu, mmu, pcie};
 use super::interrupts::events;
 use super::vm::invalidations::Invalidations;
 use crate::address_space::Span;
@@ -132,6 +132,13 @@ fn place_bars(config: &impl ConfigSpace, bars: &[Option<Bar>; BARS], shared: &mu
         let span = start..end.ok_or("firmware has given its BARs no addresses, or some that are not whole pages")?;
         if !board::get().is_device(&span) {
             return Err("firmware has given its BARs addresses in memory");
+        }
+        // The guest would program the local APICs or the IOMMU: of firmware, and of a function that lies, nothing is taken on trust.
+        if board::get().tables.has_chipset(&span) {
+            return Err("firmware has given its BARs addresses of the chipset's registers");
+        }
+        if span.end > mmu::pa_range().limit() {
+            return Err("firmware has given its BARs addresses beyond those of the processor");
         }
         if shared.bars.iter().any(|other| other.start < span.end && span.start < other.end) {
             return Err("firmware has given its BARs addresses of another function's");
