@@ -37,6 +37,8 @@ pub const INVALIDATE_ALL: u64 = 1 << 6;
 pub mod control {
     /// IommuEn.
     pub const ENABLE: u64 = 1 << 0;
+    /// HtTunEn: requests that arrive by the HyperTransport tunnel are translated.
+    pub const TUNNEL: u64 = 1 << 1;
     /// EventLogEn.
     pub const EVENT_LOG: u64 = 1 << 2;
     /// EventIntEn.

@@ -34,6 +34,8 @@ pub struct Iommu {
     pub capability: u8,
     /// Physical address of its registers: a multiple of 16 KiB.
     pub address: u64,
+    /// HtTunEn: requests that arrive by the HyperTransport tunnel bypass the IOMMU unless it is told to translate them.
+    pub has_tunnel: bool,
 }
 
 /// A range of routing IDs of segment 0 behind an IOMMU.
@@ -117,7 +119,8 @@ fn iommu(kind: u8, block: &[u8]) -> Option<Iommu> {
         && address <= (1 << 48) - REGISTERS
         && (0x40..0x100).contains(&capability)
         && capability.is_multiple_of(4);
-    is_valid.then_some(Iommu { kind, segment: u16_at(block, 16)?, id, capability: capability as u8, address })
+    let (segment, has_tunnel) = (u16_at(block, 16)?, u8_at(block, 1)? & 1 != 0);
+    is_valid.then_some(Iommu { kind, segment, id, capability: capability as u8, address, has_tunnel })
 }
 
 impl Ivrs {
@@ -263,11 +266,21 @@ mod tests {
     #[test]
     fn an_iommu_for_all_functions() {
         let ivrs = read(&table(&[block(0x10, 8, ADDRESS, &[&ALL, &IO_APIC])]));
-        assert_eq!(ivrs.iommus, [Iommu { kind: 0x10, segment: 0, id: 8, capability: 0x40, address: ADDRESS }]);
+        let iommu = Iommu { kind: 0x10, segment: 0, id: 8, capability: 0x40, address: ADDRESS, has_tunnel: false };
+        assert_eq!(ivrs.iommus, [iommu]);
         assert_eq!(ivrs.special, [Special { id: 0xa0, handle: 0, is_io_apic: true }]);
         assert_eq!([0, 0x10, 0xffff].map(|id| ivrs.check(id)), [Ok(()); 3]);
         assert!(ivrs.check(8).is_err(), "the IOMMU itself");
         assert!(ivrs.check(0xa0).is_err(), "the I/O APIC");
+    }
+
+    #[test]
+    fn a_tunnel_is_reported() {
+        let mut block = block(0x10, 8, ADDRESS, &[&ALL]);
+        for (flags, has_tunnel) in [(0, false), (1, true), (0xfe, false), (0xff, true)] {
+            block[1] = flags;
+            assert_eq!(read(&table(core::slice::from_ref(&block))).iommus[0].has_tunnel, has_tunnel, "{flags:#x}");
+        }
     }
 
     #[test]

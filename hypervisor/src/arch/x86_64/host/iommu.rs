@@ -102,7 +102,7 @@ pub fn setup() -> Result<(), &'static str> {
     let mut units = Vec::new();
     for iommu in &ivrs.iommus {
         let mut unit = Unit::new(iommu)?;
-        unit.start(devices)?;
+        unit.start(devices, iommu.has_tunnel)?;
         if !unit.send_interrupts() {
             log!("the IOMMU has no interrupts: requests that it blocks are not reported");
         }
@@ -208,7 +208,8 @@ impl Unit {
         Ok(Unit { function: Address::from_routing_id(iommu.id), registers, rings, commands, events: EventLog::new(&rings.events) })
     }
 
-    fn start(&mut self, devices: &'static Devices) -> Result<(), &'static str> {
+    /// Starts it. `has_tunnel`: it translates requests of a HyperTransport tunnel, too.
+    fn start(&mut self, devices: &'static Devices, has_tunnel: bool) -> Result<(), &'static str> {
         const ALL: u64 = control::ENABLE | control::COMMANDS | control::EVENT_LOG | control::EVENT_INTERRUPT | control::COHERENT;
         let registers = self.registers;
         if registers.read64(register::FEATURES) & register::INVALIDATE_ALL == 0 {
@@ -224,7 +225,7 @@ impl Unit {
         registers.write64(register::COMMAND_HEAD, 0);
         registers.write64(register::COMMAND_TAIL, 0);
         self.reset_events();
-        registers.write64(register::CONTROL, ALL);
+        registers.write64(register::CONTROL, ALL | if has_tunnel { control::TUNNEL } else { 0 });
         self.commands.execute(&Commands(registers), &[command::invalidate_all()])
     }
 
