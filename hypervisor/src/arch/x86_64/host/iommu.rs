@@ -225,6 +225,8 @@ impl Unit {
         registers.write64(register::COMMAND_HEAD, 0);
         registers.write64(register::COMMAND_TAIL, 0);
         self.reset_events();
+        // The tables must be in memory before the IOMMU reads them: the compiler may move stores beyond accesses of registers.
+        fence(Ordering::SeqCst);
         registers.write64(register::CONTROL, ALL | if has_tunnel { control::TUNNEL } else { 0 });
         self.commands.execute(&Commands(registers), &[command::invalidate_all()])
     }
@@ -280,6 +282,8 @@ impl Unit {
         // An IOMMU that does not stop logging still confines functions, but its events are not reported any more.
         if wait(SILENT, || registers.read64(register::STATUS) & status::EVENT_LOG_RUNS == 0).is_ok() {
             self.reset_events();
+            // The log must be empty before the IOMMU writes it.
+            fence(Ordering::SeqCst);
             registers.write64(register::CONTROL, control);
         }
     }
