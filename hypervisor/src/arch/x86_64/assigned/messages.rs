@@ -3,8 +3,9 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use stile_amd_iommu::RemappingEntry;
 use stile_apic::Message;
-use stile_board::MAX_VMS;
+use stile_board::{CpuId, CpuSet, MAX_VMS};
 use stile_pci::{Action, Misses, Vector};
 
 use super::failure;
@@ -75,6 +76,17 @@ pub fn assign(vm: usize, messages: &'static Messages, first: usize, count: usize
         aim(first + index, Some(this_index()))?;
     }
     Ok(())
+}
+
+/// Checks that the IOMMU can interrupt these CPUs, on which a VM may run. Otherwise its messages would interrupt other VMs
+/// without a bound: none of them can be moved to where it runs.
+///
+/// # Errors
+/// A description: a CPU's APIC ID is too large.
+pub fn check(cpus: &CpuSet) -> Result<(), &'static str> {
+    let is_reached = |cpu: CpuId| RemappingEntry::fixed(0, apic::id_of(cpu.index())).is_some();
+    let refusal = "a VM with PCI functions can run only on CPUs with APIC IDs up to 254: name some of them as its `cpus`";
+    cpus.iter().all(is_reached).then_some(()).ok_or(refusal)
 }
 
 /// Directs a host vector to a CPU, or blocks it (`None`).

@@ -12,11 +12,12 @@ use stile_paging::table::PageTable;
 use super::protected::Protected;
 use super::tables::VmTables;
 use super::{Vm, cpuid};
-use crate::arch::x86_64::assigned::Functions;
+use crate::arch::x86_64::assigned::{Functions, messages};
 use crate::arch::x86_64::emulation::devices::Devices;
 use crate::arch::x86_64::virt::second_stage::Format;
 use crate::arch::x86_64::virt::{extension, nested, parts};
 use crate::arena::Arena;
+use crate::cpu::classes;
 
 impl Vm {
     /// [`VmPart::new`](crate::arch::contract::VmPart::new).
@@ -57,6 +58,7 @@ impl Vm {
         let functions = match &config.functions[..] {
             [] => None,
             ids => {
+                messages::check(&config.cpus_of_all(&classes::usable_by(config)))?;
                 let functions = Functions::new(number, config.name, ids, pieces, place.second_stage(), arena)?;
                 Some(&*arena.allocate()?.write(functions))
             }
