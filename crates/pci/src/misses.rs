@@ -4,6 +4,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Number of free misses in a period for a VM, independent of the number of its vectors.
 pub const FREE: u32 = 64;
+/// A message to as many vCPUs counts as one more miss: each of them takes time.
+pub const TO_COUNT: u32 = 8;
 /// As many misses move a single vector to a CPU where its VM runs.
 pub const TO_MOVE: u32 = 8;
 
@@ -34,14 +36,14 @@ impl Misses {
         Self { began: AtomicU64::new(0), count: AtomicU32::new(0) }
     }
 
-    /// Handles a miss of a vector that missed `of_vector` times before. `runs`: a vCPU of its VM runs on another CPU.
-    /// `period`, in ticks: a time slice.
-    pub fn add(&self, of_vector: u32, runs: bool, now: u64, period: u64) -> Action {
+    /// Handles a miss of a vector that missed `of_vector` times before. `vcpus`: number of vCPUs that its message addresses.
+    /// `runs`: a vCPU of its VM runs on another CPU. `period`, in ticks: a time slice.
+    pub fn add(&self, of_vector: u32, vcpus: u32, runs: bool, now: u64, period: u64) -> Action {
         if now.wrapping_sub(self.began.load(Ordering::Relaxed)) >= period {
             self.began.store(now, Ordering::Relaxed);
             self.count.store(0, Ordering::Relaxed);
         }
-        let count = self.count.load(Ordering::Relaxed).saturating_add(1);
+        let count = self.count.load(Ordering::Relaxed).saturating_add(1 + vcpus / TO_COUNT);
         self.count.store(count, Ordering::Relaxed);
         let is_over = count > FREE;
         match runs {
@@ -61,7 +63,7 @@ mod tests {
     const PERIOD: u64 = 1_000_000;
 
     /// Sends messages continuously, round-robin, to a CPU where their VM does not run. Returns the number taken in a period.
-    fn storm(vectors: usize, runs: bool) -> u32 {
+    fn storm(vectors: usize, vcpus: u32, runs: bool) -> u32 {
         let misses = Misses::new();
         let mut here = vec![true; vectors];
         let mut of_vector = vec![0u32; vectors];
@@ -70,7 +72,7 @@ mod tests {
             let vector = time as usize % vectors;
             if here[vector] {
                 came += 1;
-                here[vector] = misses.add(of_vector[vector], runs, time * 100, PERIOD) == Action::Nothing;
+                here[vector] = misses.add(of_vector[vector], vcpus, runs, time * 100, PERIOD) == Action::Nothing;
                 of_vector[vector] += 1;
             }
         }
@@ -81,12 +83,21 @@ mod tests {
     fn a_storm_costs_others_a_bounded_number_of_interrupts() {
         for vectors in [1, 2, 32, 256] {
             for runs in [false, true] {
-                let came = storm(vectors, runs);
+                let came = storm(vectors, 1, runs);
                 assert!(came <= FREE + vectors as u32, "{came} interrupts of {vectors} messages, runs: {runs}");
             }
         }
-        assert_eq!(storm(1, true), TO_MOVE);
-        assert_eq!(storm(1, false), FREE + 1);
+        assert_eq!(storm(1, 1, true), TO_MOVE);
+        assert_eq!(storm(1, 1, false), FREE + 1);
+    }
+
+    #[test]
+    fn messages_to_many_vcpus_are_fewer() {
+        for vcpus in [1, 7, 8, 64, 255, 256] {
+            let came = storm(1, vcpus, false);
+            assert!(came == FREE / (1 + vcpus / TO_COUNT) + 1, "{came} messages to {vcpus} vCPUs");
+            assert!(came * vcpus <= (FREE + 2) * TO_COUNT + vcpus, "{came} messages to {vcpus} vCPUs");
+        }
     }
 
     #[test]
@@ -95,11 +106,11 @@ mod tests {
         for period in 0..3 {
             let now = period * PERIOD;
             for n in 0..FREE {
-                assert_eq!(misses.add(n, false, now, PERIOD), Action::Nothing);
+                assert_eq!(misses.add(n, 1, false, now, PERIOD), Action::Nothing);
             }
-            assert_eq!(misses.add(FREE, false, now + PERIOD - 1, PERIOD), Action::Hold);
+            assert_eq!(misses.add(FREE, 1, false, now + PERIOD - 1, PERIOD), Action::Hold);
         }
         // Also if the counter jumps back.
-        assert_eq!(misses.add(0, false, 5, PERIOD), Action::Nothing);
+        assert_eq!(misses.add(0, 1, false, 5, PERIOD), Action::Nothing);
     }
 }

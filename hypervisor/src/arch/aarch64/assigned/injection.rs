@@ -197,7 +197,7 @@ pub fn doorbell(number: u32) {
     }
     cpu::wake(vcpu);
     let earlier = vpe.misses.fetch_add(1, Ordering::Relaxed);
-    if MISSES_OF_VM[of % MAX_VMS].add(earlier, false, timer::now(), cpu::slice()) == Action::Hold {
+    if MISSES_OF_VM[of % MAX_VMS].add(earlier, 1, false, timer::now(), cpu::slice()) == Action::Hold {
         hold(vpe, number as u16, vcpu);
     }
 }

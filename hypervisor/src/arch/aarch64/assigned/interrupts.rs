@@ -88,7 +88,7 @@ fn deliver_slowly(here: &Cpu, lpi: u32, route: Route) {
     let index = (lpi - FIRST_LPI) as usize % LPIS;
     let missed = |runs: bool| {
         let of_lpi = MISSES[index].fetch_add(1, Ordering::Relaxed);
-        MISSES_OF_VM[number % MAX_VMS].add(of_lpi, runs, timer::now(), cpu::slice())
+        MISSES_OF_VM[number % MAX_VMS].add(of_lpi, 1, runs, timer::now(), cpu::slice())
     };
     // An LPI that wakes no vCPU, because it is disabled or already pending, may be moved to any CPU that runs a vCPU
     // of the VM.

@@ -148,7 +148,8 @@ fn deliver(here: &mut Cpu, number: usize, is_entered: bool) {
     let target = vm.vcpus.iter().filter(|vcpu| addresses(vcpu)).find_map(runs_on).or_else(|| vm.vcpus.iter().find_map(runs_on));
     let missed = |runs: bool| {
         let of_vector = host.misses.fetch_add(1, Ordering::Relaxed);
-        MISSES_OF_VM[vm.number % MAX_VMS].add(of_vector, runs, timer::now(), cpu::slice())
+        let vcpus = vm.vcpus.iter().filter(|vcpu| addresses(vcpu)).count();
+        MISSES_OF_VM[vm.number % MAX_VMS].add(of_vector, vcpus as u32, runs, timer::now(), cpu::slice())
     };
     match target {
         Some(cpu) if cpu == here.index => {}
