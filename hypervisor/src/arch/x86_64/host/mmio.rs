@@ -60,12 +60,15 @@ impl Mmio {
     }
 }
 
-/// Polls a device until `answered` returns true, at most [`PATIENCE`] times.
+/// Maximum number of polls of a register, each of which takes about a microsecond: the time of [`PATIENCE`] polls of memory.
+const POLLS: u32 = PATIENCE / 10;
+
+/// Polls a device until `answered` returns true, at most [`POLLS`] times.
 ///
 /// # Errors
 /// `silence`, the caller's message: the device does not answer.
 pub fn wait(silence: &'static str, mut answered: impl FnMut() -> bool) -> Result<(), &'static str> {
-    for _ in 0..PATIENCE {
+    for _ in 0..POLLS {
         if answered() {
             return Ok(());
         }
