@@ -57,11 +57,7 @@ impl Vm {
         let protected = if protects { Some(Protected::new(tables.table(), place.second_stage(), arena)?) } else { None };
         let functions = match &config.functions[..] {
             [] => None,
-            ids => {
-                messages::check(&config.cpus_of_all(&classes::usable_by(config)))?;
-                let functions = Functions::new(number, config.name, ids, pieces, place.second_stage(), arena)?;
-                Some(&*arena.allocate()?.write(functions))
-            }
+            _ => Some(new_functions(number, config, pieces, place.second_stage(), arena)?),
         };
         Ok(Vm {
             cpuid: cpuid::table(),
@@ -80,4 +76,18 @@ impl Vm {
             silence_reported: AtomicBool::new(false),
         })
     }
+}
+
+/// Takes the PCI functions of a VM. Not inlined: their 40 KiB would be in the frame of the creation of any VM, which an operator's command may
+/// begin on a CPU's stack.
+#[inline(never)]
+fn new_functions(
+    number: usize,
+    config: &stile_blob::Vm<'_>,
+    ram: &[Piece],
+    second_stage: u64,
+    arena: &'static Arena,
+) -> Result<&'static Functions, &'static str> {
+    messages::check(&config.cpus_of_all(&classes::usable_by(config)))?;
+    Ok(arena.allocate()?.write(Functions::new(number, config.name, &config.functions, ram, second_stage, arena)?))
 }
