@@ -321,6 +321,10 @@ impl Machine {
         assert_eq!(self.taken(), self.model.fired, "at {:#x}", self.cpu.now);
         if self.model.enabled {
             self.model.fired.clear();
+            if self.notifies && self.model.deadline != 0 {
+                // An interrupt that Stile has posted takes the guest's request with it. The guest, before its deadline, repeats it.
+                self.apic.pages().preset(self.model.local as u8);
+            }
         }
     }
 }
@@ -452,6 +456,12 @@ proptest! {
     fn the_guest_sees_its_own_timer(passthrough in prop::bool::weighted(0.8), operations in prop::collection::vec((op(), any::<bool>()), 1..60)) {
         run(passthrough, operations);
     }
+}
+
+#[test]
+fn an_interrupt_takes_the_next_request_with_it() {
+    let operations = [Op::Arm(0), Op::Arm(2), Op::Notifies(true), Op::Settle, Op::Advance(1)];
+    run(true, operations.into_iter().zip([true, true, false, false, false]).collect());
 }
 
 #[test]
