@@ -13,6 +13,8 @@ pub const PAGE: u8 = (TRAMPOLINE >> 12) as u8;
 const STACK_SIZE: usize = 16 * 1024;
 /// Microseconds in which it has started, if there is one: in an L2, a thread of a busy L1 starts it.
 const START: u64 = 100_000;
+/// Polls in which it has started: where ticks are those of real time, [`START`] is a few milliseconds.
+const POLLS: u64 = 20_000_000;
 
 /// The role of the second CPU. It is reset for another one, so that no loop of a role has to look for it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -64,8 +66,10 @@ pub fn start(_platform: &Platform) -> bool {
     RUNS.store(false, Release);
     apic::start(1, PAGE, cpu::pause);
     let until = cpu::now() + cpu::ticks(START);
+    let mut polls = 0;
     while !RUNS.load(Acquire) {
-        if cpu::now() > until {
+        polls += 1;
+        if polls > POLLS && cpu::now() > until {
             return false;
         }
     }
