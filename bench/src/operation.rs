@@ -129,8 +129,9 @@ pub static X86_64: [Operation; 23] = [
     operation("ipi_direct", Needs::Two, None),
 ];
 
-/// Operations of a PC with AMD-V, in the order of tables: those whose count depends on no timer.
-pub static AMD_V: [Operation; 9] = [
+/// Operations of a PC with AMD-V, in the order of tables. Time is real there: for the last ones, which another CPU or a timer takes part in,
+/// it decides about a few exits.
+pub static AMD_V: [Operation; 13] = [
     operation("cpuid", Needs::One, Some(60)),
     operation("vmmcall", Needs::One, Some(60)),
     operation("rdmsr_trap", Needs::One, Some(60)),
@@ -140,6 +141,10 @@ pub static AMD_V: [Operation; 9] = [
     operation("eoi", Needs::One, None),
     operation("self_ipi", Needs::One, None),
     operation("icr_nobody", Needs::One, None),
+    operation("hlt_pending", Needs::One, None),
+    operation("tscdeadline_fire", Needs::One, None),
+    operation("ipi", Needs::Two, Some(400)),
+    operation("ipi_hlt", Needs::Two, None),
 ];
 
 /// Returns the operations of `all` with these names, in the order of `all`; all of them if there are no names.
