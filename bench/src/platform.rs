@@ -69,7 +69,7 @@ pub static AMD_V: Platform = Platform {
     arch: Arch::X86_64,
     model: "EPYC",
     operations: &operation::AMD_V,
-    peers: &[Host::Kvm(Kvm::V6_1)],
+    peers: &[Host::Kvm(Kvm::V6_1), Host::Xen],
     has_plugin: true,
     counts_vmx: false,
     picture: "docs/bench-x86_64-svm.svg",

@@ -28,6 +28,7 @@ pub use compression::Compression;
 pub use hypervisor::{Hypervisor, HypervisorError};
 pub use kernel::{Format, Kernel};
 pub use kernel_error::KernelError;
+pub use pc::unpack;
 pub use release::release;
 pub use segment::Segment;
 

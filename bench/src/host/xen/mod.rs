@@ -1,5 +1,6 @@
-//! The probe under Xen: as the only domain, which Xen starts itself ("dom0less") from the device tree.
+//! The probe under Xen: as the only domain. On Arm Xen starts it itself ("dom0less") from the device tree.
 
+mod pc;
 mod tree;
 
 use std::io::Write;
@@ -11,6 +12,7 @@ use crate::counts::Plugin;
 use crate::emulate::{self, Next};
 use crate::platform::Platform;
 use crate::probe;
+use stile::config::Arch;
 use stile::debian::{self, Freshness};
 use stile::emulator::{self, Board};
 use stile::image::domain::Domain;
@@ -25,6 +27,13 @@ const PROBE: u64 = stile_board::map::RAM_BASE + MEMORY / 4 * 3;
 
 /// Measures in three runs: with one virtual CPU, with two that have a physical CPU each, and with two that share one.
 pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
+    match request.platform.arch {
+        Arch::Aarch64 => measure_on_arm(request),
+        Arch::X86_64 => pc::measure(request),
+    }
+}
+
+fn measure_on_arm(request: &Request<'_>) -> Result<Vec<Figure>> {
     let xen = debian::xen(Freshness::Weekly)?;
     let xen = std::fs::read(&xen).with_context(|| format!("reading {}", xen.display()))?;
     let mut image = tempfile::NamedTempFile::new().context("making the probe's file")?;

@@ -63,8 +63,11 @@ fn parts(vm: &VmConfig, files: &VmFiles<'_>, initrd: Option<&[u8]>) -> Result<Pa
     Ok(parts)
 }
 
-/// Boot loaders unpack files that are compressed as a whole, as Debian's Xen is.
-fn unpack(file: &[u8]) -> Result<(Cow<'_, [u8]>, Option<Compression>), KernelError> {
+/// Unpacks a file as boot loaders do that is compressed as a whole, as Debian's Xen is, and returns it with its compression.
+///
+/// # Errors
+/// It is corrupt or too large, or compressed in an unknown way.
+pub fn unpack(file: &[u8]) -> Result<(Cow<'_, [u8]>, Option<Compression>), KernelError> {
     let compression = Compression::of(file).map_err(|name| KernelError::UnknownCompression(name.to_owned()))?;
     let unpacked = match compression {
         Some(compression) => compression.unpack(file, UNPACK_LIMIT)?.into(),

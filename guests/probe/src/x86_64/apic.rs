@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use super::cpu::{note_absent, rdmsr, wrmsr};
 use super::interrupts;
 use super::ports::out8;
+use super::xen;
 
 /// IA32_APIC_BASE.
 pub const BASE: u32 = 0x1b;
@@ -177,11 +178,16 @@ pub fn stop_timer() {
     write(INITIAL_COUNT, 0);
 }
 
-/// Starts the CPU with an identifier at a page of the first MiB ("Typical BSP Initialization Sequence").
+/// The identifier of a CPU's APIC.
+pub fn id(cpu: u64) -> u64 {
+    cpu * xen::apic_ids_of_a_cpu()
+}
+
+/// Starts a CPU at a page of the first MiB ("Typical BSP Initialization Sequence").
 pub fn start(cpu: u64, page: u8, wait: fn(u64)) {
-    command(cpu, INIT | ASSERT);
+    command(id(cpu), INIT | ASSERT);
     wait(10_000);
-    command(cpu, STARTUP | ASSERT | u32::from(page));
+    command(id(cpu), STARTUP | ASSERT | u32::from(page));
     wait(200);
 }
 
@@ -191,17 +197,22 @@ pub fn interrupt_others(vector: u8) {
     wrmsr(msr(ICR), u64::from(TO_OTHERS | ASSERT) | u64::from(vector));
 }
 
-/// Interrupts the CPU with an identifier, in x2APIC mode.
-pub fn interrupt(cpu: u64, vector: u8) {
-    wrmsr(msr(ICR), cpu << 32 | u64::from(ASSERT) | u64::from(vector));
+/// The ICR's value that interrupts a CPU, in x2APIC mode.
+pub fn command_of_interrupt(cpu: u64, vector: u8) -> u64 {
+    id(cpu) << 32 | u64::from(ASSERT) | u64::from(vector)
 }
 
-/// Sends a message to the CPU with an identifier.
-fn command(cpu: u64, message: u32) {
+/// Interrupts a CPU, in x2APIC mode.
+pub fn interrupt(cpu: u64, vector: u8) {
+    wrmsr(msr(ICR), command_of_interrupt(cpu, vector));
+}
+
+/// Sends a message to the APIC with an identifier.
+fn command(id: u64, message: u32) {
     if X2APIC.load(Relaxed) {
-        return wrmsr(msr(ICR), cpu << 32 | u64::from(message));
+        return wrmsr(msr(ICR), id << 32 | u64::from(message));
     }
-    write(ICR_HIGH, (cpu as u32) << 24);
+    write(ICR_HIGH, (id as u32) << 24);
     write(ICR, message);
     const PENDING: u32 = 1 << 12;
     while read(ICR) & PENDING != 0 {}

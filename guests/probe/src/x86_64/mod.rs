@@ -1,4 +1,4 @@
-//! A PC: in 64-bit mode, started by Multiboot. The same under Stile, KVM and none.
+//! A PC: in 64-bit mode, started by Multiboot, or by PVH under Xen. The same under Stile, KVM, Xen and none.
 
 mod apic;
 mod console;
@@ -14,28 +14,32 @@ mod platform;
 mod ports;
 mod reset;
 mod second;
+mod xen;
 
 pub use console::print;
 pub use cpu::{cycles, faults, instructions, now, off};
 pub(crate) use measure::loop_ticks;
 pub use measure::{begin_section, end_section, thousandths};
 pub use operations::OPERATIONS;
+use platform::Loader;
 pub use platform::Platform;
 pub use reset::{KEPT, reset};
 pub use second::start as start_second;
 
 core::arch::global_asm!(include_str!("../../../pc/src/multiboot.s"));
+core::arch::global_asm!(include_str!("../../../pc/src/pvh.s"));
 core::arch::global_asm!(include_str!("../../../pc/src/boot.s"));
 
-/// Multiboot's word to a program, in EAX (Multiboot Specification 0.6.96, "Machine state").
-const MULTIBOOT: u32 = 0x2bad_b002;
-
 #[unsafe(no_mangle)]
-extern "C" fn main(magic: u32, information: u32) -> ! {
+extern "C" fn main(word: u32, information: u32) -> ! {
+    let loader = Loader::of(word, information);
+    if loader == Some(Loader::Xen) {
+        xen::found();
+    }
     console::setup();
     interrupts::setup();
-    assert!(magic == MULTIBOOT, "not started by Multiboot");
-    let platform = Platform::read(information);
+    let Some(loader) = loader else { panic!("started neither by Multiboot nor by PVH") };
+    let platform = Platform::read(loader, information);
     apic::setup();
     crate::run::run_all(&platform);
     off()

@@ -178,7 +178,7 @@ fn hlt_pending(_platform: &Platform, n: u64) -> u64 {
 /// An IPI to the other CPU, which runs, until this one sees that its handler has run.
 fn ipi(_platform: &Platform, n: u64) -> u64 {
     apic::need_x2apic();
-    send_and_wait(apic::msr(apic::ICR), 1 << 32 | u64::from(apic::ASSERT) | u64::from(interrupts::SECOND), 1, n)
+    send_and_wait(apic::msr(apic::ICR), apic::command_of_interrupt(1, interrupts::SECOND), 1, n)
 }
 
 /// An IPI to all other CPUs, which run, until this one sees that all handlers have run.
@@ -200,7 +200,7 @@ fn ipi_hlt(platform: &Platform, n: u64) -> u64 {
     second::play(platform, Role::Sleep);
     let once = |_| {
         cpu::pause(ASLEEP);
-        send_and_wait(apic::msr(apic::ICR), 1 << 32 | u64::from(apic::ASSERT) | u64::from(interrupts::SECOND), 1, 1)
+        send_and_wait(apic::msr(apic::ICR), apic::command_of_interrupt(1, interrupts::SECOND), 1, 1)
     };
     (0..n).map(once).sum()
 }
