@@ -53,7 +53,7 @@ fn a_traced_exit_keeps_its_budget() {
     let paths = [
         ("aarch64/exit/exit.S", ("aarch64/exit/exit.S", MARK), 2, 2 + 3 + 2),
         ("x86_64/vmx/exit/exit.S", ("x86_64/record.S", ""), 2 + 3, 2 + 2 + 2 + 3 + 3 + 2),
-        ("x86_64/svm/exit.S", ("x86_64/record.S", ""), 2, 2 + 1 + 3 + 2),
+        ("x86_64/svm/exit.S", ("x86_64/record.S", ""), 2 + 1, 2 + 1 + 1 + 3 + 2),
     ];
     for (file, (macros, mark), of_stub, all) in paths {
         let outside = instructions(&marked(file, MARK), None);

@@ -451,6 +451,13 @@ impl Pages {
         self.posted.0.is_outstanding()
     }
 
+    /// Takes the only posted interrupt, if it is edge-triggered. `None`, without effect, if there is none, or others are posted. Only for the
+    /// owner.
+    #[inline(always)]
+    pub(crate) fn take_only(&self) -> Option<u8> {
+        self.posted.0.take_only()
+    }
+
     /// Merges posted interrupts into IRR. Returns all of them, and the level-triggered ones. Only for the
     /// owner.
     pub(crate) fn merge(&self) -> (crate::Vectors, crate::Vectors) {

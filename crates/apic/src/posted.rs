@@ -23,6 +23,22 @@ impl Requests {
         self.0[usize::from(vector >> 6)].load(Ordering::Relaxed) >> (vector & 63) & 1 != 0
     }
 
+    /// Takes the vector of a set that has only one. `None`, without effect, for another set.
+    #[inline(always)]
+    fn take_only(&self) -> Option<u8> {
+        let mut only = None;
+        for (word, first) in self.0.iter().zip([0, 64, 128, 192]) {
+            match word.load(Ordering::Relaxed) {
+                0 => {}
+                bits if only.is_none() && bits.is_power_of_two() => only = Some((word, first, bits)),
+                _ => return None,
+            }
+        }
+        let (word, first, bit) = only?;
+        word.fetch_and(!bit, Ordering::Relaxed);
+        Some(first + bit.trailing_zeros() as u8)
+    }
+
     /// Takes all vectors.
     pub(crate) fn take(&self) -> Vectors {
         // Most words are empty, and a load is cheaper than an exchange.
@@ -85,6 +101,21 @@ impl Descriptor {
     #[inline(always)]
     pub(crate) fn is_outstanding(&self) -> bool {
         self.control.load(Ordering::Relaxed) & (OUTSTANDING | KEPT) != 0
+    }
+
+    /// Takes the only request and clears ON, if no request is kept outside. `None`, with all requests outstanding, if there are none or more.
+    #[inline(always)]
+    pub(crate) fn take_only(&self) -> Option<u8> {
+        if self.control.load(Ordering::Relaxed) & (OUTSTANDING | KEPT) != OUTSTANDING {
+            return None;
+        }
+        // In this order: a post after it sets ON, with a new notification, and earlier ones are found.
+        self.control.fetch_and(!OUTSTANDING, Ordering::AcqRel);
+        let only = self.requests.take_only();
+        if only.is_none() {
+            self.control.fetch_or(OUTSTANDING, Ordering::AcqRel);
+        }
+        only
     }
 
     /// Clears ON and the mark of requests outside: later posts set them again, with a new notification.

@@ -31,6 +31,7 @@ fn fixed(vector: u8, level: bool) -> Message {
 #[derive(Clone, Debug)]
 enum Op {
     Receive(u8, bool),
+    ReceiveAndAcknowledge(u8),
     Own(u8),
     Acknowledge,
     End,
@@ -44,6 +45,7 @@ fn op() -> impl Strategy<Value = Op> {
     let vector = prop_oneof![4 => 0x10_u8..0x60, 1 => any::<u8>()];
     prop_oneof![
         4 => (vector.clone(), any::<bool>()).prop_map(|(vector, level)| Op::Receive(vector, level)),
+        3 => vector.clone().prop_map(Op::ReceiveAndAcknowledge),
         3 => vector.prop_map(Op::Own),
         3 => Just(Op::EndAtOnce),
         1 => Just(Op::Refresh),
@@ -102,6 +104,20 @@ proptest! {
                     if taken {
                         model.requests.insert(vector);
                         model.level.insert(vector, level);
+                    }
+                }
+                Op::ReceiveAndAcknowledge(vector) => {
+                    let alone = model.requests.is_empty();
+                    apic.pages().receive(fixed(vector, false));
+                    if model.enabled && vector >= 16 {
+                        model.requests.insert(vector);
+                        model.level.insert(vector, false);
+                    }
+                    let expected = model.pending().filter(|_| alone);
+                    prop_assert_eq!(apic.acknowledge_posted(), expected);
+                    if let Some(vector) = expected {
+                        model.requests.remove(&vector);
+                        model.in_service.insert(vector);
                     }
                 }
                 Op::Own(vector) => {
@@ -558,6 +574,29 @@ fn a_reverted_acknowledge_requests_the_interrupt_again() {
     apic.pages().receive(fixed(0x62, false));
     assert_eq!(apic.acknowledge(), Some(0x62));
     assert_eq!(apic.pending(), None);
+    apic.end();
+    assert_eq!(apic.acknowledge(), Some(0x51));
+}
+
+#[test]
+fn only_a_single_posted_edge_is_acknowledged_at_once() {
+    let mut apic = enabled(0);
+    assert_eq!(apic.acknowledge_posted(), None);
+    for (second, level) in [(0x52, false), (0xe0, false), (0x71, true)] {
+        apic.pages().receive(fixed(0x51, false));
+        apic.pages().receive(fixed(second, level));
+        assert_eq!(apic.acknowledge_posted(), None, "{second:#x}");
+        assert!(apic.pages().has_posted(), "they stay posted");
+        assert_eq!((apic.acknowledge(), apic.acknowledge()), (Some(second), None));
+        apic.end();
+        assert_eq!(apic.acknowledge(), Some(0x51));
+        apic.end();
+    }
+    // Its notification is taken: the next one is sent again.
+    assert_eq!(apic.pages().receive(fixed(0x51, false)), Received::Interrupt);
+    assert_eq!(apic.acknowledge_posted(), Some(0x51));
+    assert_eq!(apic.pages().receive(fixed(0x51, false)), Received::Interrupt);
+    assert_eq!(apic.acknowledge_posted(), None, "its priority is that of the one in service");
     apic.end();
     assert_eq!(apic.acknowledge(), Some(0x51));
 }

@@ -321,6 +321,24 @@ impl<'a> LocalApic<'a> {
         self.changed = true;
     }
 
+    /// Fast path of [`acknowledge`](Self::acknowledge): puts the only posted interrupt into service, without a request in IRR. Returns
+    /// `None` if others are requested or posted, or its priority is too low: it is requested then.
+    #[inline(always)]
+    pub fn acknowledge_posted(&mut self) -> Option<u8> {
+        if !self.requests.is_empty() {
+            return None;
+        }
+        let vector = self.pages.take_only()?;
+        let priority = self.pages.priority_over(self.services.highest(self.pages, offset::ISR));
+        self.changed = true;
+        if vector >> 4 > priority >> 4 && self.pages.enabled() {
+            self.services.insert(self.pages, offset::ISR, vector);
+            return Some(vector);
+        }
+        self.requests.insert(self.pages, offset::IRR, vector);
+        None
+    }
+
     /// Reverts an acknowledge whose interrupt could not be delivered: it is requested again. Returns false, without effect,
     /// if this APIC has not acknowledged it.
     pub fn put_back(&mut self, vector: u8) -> bool {

@@ -163,6 +163,7 @@ const _: () = {
 
 /// Interrupts.
 const _: () = {
+    let _: bool = virtual_apic::MAY_DELIVER;
     let _: fn() -> ApicVirtualization = virtual_apic::supported;
     let _: fn(ApicVirtualization) -> ApicVirtualization = virtual_apic::choose;
     let _: [fn(&mut Cpu); 3] = [virtual_apic::moved, virtual_apic::write_controls, virtual_apic::note_priority];

@@ -7,7 +7,7 @@ use crate::arch::x86_64::host::apic::{self, vector};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::timer;
 use crate::arch::x86_64::interrupts::{deadline, delivery, events, window};
-use crate::arch::x86_64::virt::{direct, state};
+use crate::arch::x86_64::virt::{direct, state, virtual_apic};
 use crate::cpu::{self, Leave, Outcome};
 
 /// Handles a physical interrupt from a guest, acknowledged by the processor. `number`: its vector.
@@ -27,7 +27,9 @@ pub extern "C" fn handle_interrupt(cpu: &mut Cpu, number: u8) -> Outcome {
             if cpu.vcpu().arch.events.init() {
                 return events::leave(cpu, rows::INTERRUPT_KICK);
             }
-            delivery::pull(cpu);
+            if virtual_apic::MAY_DELIVER || !delivery::take_posted(cpu) {
+                delivery::pull(cpu);
+            }
             Outcome::again(rows::INTERRUPT_KICK)
         }
         // For a vCPU that was loaded before, or whose processor does not handle posted interrupts.

@@ -229,6 +229,18 @@ pub fn interrupt_self(cpu: &mut Cpu, vector: u8, takes: u64) {
     }
 }
 
+/// Fast path of [`pull`] for a kick of the loaded vCPU: injects the only interrupt that is posted. Returns false if more is to be done.
+#[inline(always)]
+pub fn take_posted(cpu: &mut Cpu) -> bool {
+    if cpu.apic_level >= ApicVirtualization::Delivery || cpu.vcpu().arch.events.any() || state::injects_at_interrupts() || !can_interrupt()
+    {
+        return false;
+    }
+    let Some(vector) = cpu.apic().acknowledge_posted() else { return false };
+    state::write(Field::ENTRY_INTERRUPTION, VALID | u64::from(vector));
+    true
+}
+
 /// Fast path of EOI for the loaded vCPU. Returns false, without effect, if more than the EOI itself is to be done.
 #[inline(always)]
 pub fn end_at_once(cpu: &mut Cpu) -> bool {

@@ -186,7 +186,9 @@ exit_other:
 
 call_stub exit_io, handle_svm_io
 call_stub exit_msr_call, handle_svm_msr
+call_stub exit_wake, handle_svm_wake
 call_stub exit_hlt, handle_svm_hlt
+call_stub exit_intr, handle_svm_intr
 
 // Frequent accesses are answered with the caller-saved registers in the frame. For the others the handler says so, having done nothing,
 // and is called with all of them there.
@@ -244,9 +246,9 @@ exit_cpuid:
 // RDMSR of IA32_APIC_BASE, which is in the CPU's block while its vCPU is loaded. (In user mode the fault precedes the exit.)
 .balign 16
 exit_msr:
-    cmp     dword ptr [rsp + AT_RCX], {APIC_BASE_MSR}
-    jne     exit_msr_call
     cmp     byte ptr [rcx + {EXIT_INFO_1}], 0
+    jne     exit_wrmsr
+    cmp     dword ptr [rsp + AT_RCX], {APIC_BASE_MSR}
     jne     exit_msr_call
     skip_instruction {SITE_RDMSR}, 2, 0x320f, exit_msr_call
     account_leaf {APIC_BASE_ROW}
@@ -256,6 +258,37 @@ exit_msr:
     mov     rcx, [rsp + AT_RCX]
     mov     rax, [rsp + {LOADED}]
     jmp     enter_from_leaf
+
+// WRMSR of the x2APIC's EOI and ICR: the function has the registers that it may change, and accesses nothing by GS.
+.balign 16
+exit_wrmsr:
+//@traced    jmp     exit_msr_call
+    mov     eax, [rsp + AT_RCX]
+    cmp     eax, {X2APIC_EOI}
+    je      1f
+    cmp     eax, {X2APIC_ICR}
+    jne     exit_msr_call
+1:  save_caller_saved
+    mov     rdi, rsp
+    mov     rsi, rcx
+    call    write_x2apic_at_once
+    mov     rsi, [rsp + AT_RSI]
+    mov     rdi, [rsp + AT_RDI]
+    mov     r8, [rsp + AT_R8]
+    mov     r9, [rsp + AT_R9]
+    mov     r10, [rsp + AT_R10]
+    mov     r11, [rsp + AT_R11]
+    test    eax, eax
+    js      2f
+    account
+    mov     rdx, [rsp + AT_RDX]
+    mov     rcx, [rsp + AT_RCX]
+    mov     rax, [rsp + {LOADED}]
+    jmp     enter_from_leaf
+2:  mov     rcx, [rsp + {VMCB}]
+    cmp     eax, {WAKE_TARGET}
+    je      exit_wake
+    jmp     exit_msr_call
 
 // VMMCALL. The only call is that of test programs; all others return "not implemented", in user mode as well.
 .balign 16
@@ -296,6 +329,8 @@ EXIT_STUBS:
     .quad   exit_cpuid
     .elseif code == {HLT_EXIT}
     .quad   exit_hlt
+    .elseif code == {INTR_EXIT}
+    .quad   exit_intr
     .elseif code == {IO_EXIT}
     .quad   exit_io
     .elseif code == {MSR_EXIT}

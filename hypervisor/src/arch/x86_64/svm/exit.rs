@@ -6,7 +6,7 @@ use stile_ledger::RowId;
 use stile_svm::{Field, clean, exit};
 
 use super::block::{LastAnswer, OfCpu, Site, leaf};
-use super::local;
+use super::{at_once, local};
 use crate::arch::x86_64::frame::exit_path;
 use crate::arch::x86_64::host::cpu::{self, Cpu};
 use crate::arch::x86_64::host::instructions::msr;
@@ -42,9 +42,13 @@ exit_path!(
     LAST_ANSWER = const cpu::VIRT + offset_of!(OfCpu, last) + offset_of!(LastAnswer, registers),
     CPUID_EXIT = const exit::CPUID,
     HLT_EXIT = const exit::HLT,
+    INTR_EXIT = const exit::INTR,
     IO_EXIT = const exit::IO,
     MSR_EXIT = const exit::MSR,
     VMMCALL_EXIT = const exit::VMMCALL,
+    X2APIC_EOI = const at_once::EOI,
+    X2APIC_ICR = const at_once::ICR,
+    WAKE_TARGET = const at_once::WAKE_TARGET,
     NPF = const exit::NPF,
     WITH_ALL_BIT = const WITH_ALL_BIT,
     HAS_NEXT_RIP = const cpu::VIRT + offset_of!(OfCpu, has_next_rip),

@@ -61,6 +61,12 @@ extern "C" fn handle_svm_hlt(cpu: &mut WholeCpu) -> Outcome {
     if length::find(cpu, Kind::Hlt) { handle_hlt(cpu) } else { Outcome::again(reason::HLT.other()) }
 }
 
+/// Handles a physical interrupt. The caller-saved registers are in the frame.
+#[unsafe(no_mangle)]
+extern "C" fn handle_svm_intr(cpu: &mut WholeCpu) -> Outcome {
+    interrupts(cpu, rows::INTERRUPT_SPURIOUS)
+}
+
 /// Handles an exit that has no stub of its own. All general registers are in the frame.
 #[unsafe(no_mangle)]
 extern "C" fn handle_svm(cpu: &mut WholeCpu) -> Outcome {
@@ -69,7 +75,6 @@ extern "C" fn handle_svm(cpu: &mut WholeCpu) -> Outcome {
     const CR8_WRITE: u64 = exit::CR_WRITE + 8;
     let code = state::read(Field::EXIT_REASON);
     match code {
-        exit::INTR => interrupts(cpu, rows::INTERRUPT_SPURIOUS),
         exit::NMI => interrupts(cpu, reason::NMI.other()),
         exit::CPUID if length::find(cpu, Kind::Cpuid) => handle_cpuid(cpu),
         exit::VMMCALL if length::find(cpu, Kind::Vmmcall) => handle_vmcall(cpu),
@@ -131,6 +136,7 @@ extern "C" fn handle_svm_mitigated(cpu: &mut WholeCpu) -> Outcome {
         exit::IO => handle_svm_io(cpu),
         exit::MSR => handle_svm_msr(cpu),
         exit::HLT => handle_svm_hlt(cpu),
+        exit::INTR => handle_svm_intr(cpu),
         exit::NPF => {
             let outcome = mmio::handle_ept_violation(cpu);
             if outcome.wants_all_registers() { handle_svm_npf_full(cpu) } else { outcome }
@@ -210,9 +216,11 @@ fn interrupts(cpu: &mut WholeCpu, other: RowId) -> Outcome {
     loop {
         state::take_interrupts();
         let noted = cpu.take_noted();
+        let mut left = noted;
         // The highest one is in service, and ended first.
-        for number in (0..8).rev().filter(|number| noted >> number & 1 != 0) {
-            let next = handle_interrupt(cpu, vector::POSTED + number);
+        while let Some(number) = left.checked_ilog2() {
+            left &= !(1 << number);
+            let next = handle_interrupt(cpu, vector::POSTED + number as u8);
             if next.has(Outcome::LEAVE_BIT) || !outcome.has(Outcome::LEAVE_BIT) {
                 outcome = next;
             }

@@ -12,7 +12,7 @@ use stile_x86_walk::{GuestMemory, PAGE, trail};
 
 use super::block::{OTHER_SITES, Site, Word, leaf};
 use super::extension;
-use super::state;
+use super::state::{self, Vmcb};
 use crate::arch::x86_64::handler::complete::refetch;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::vcpu::loaded::WholeCpu;
@@ -25,7 +25,23 @@ const LONG: u16 = 1 << 9;
 /// more: the processor executes what is there now.
 #[inline]
 pub fn find(cpu: &mut WholeCpu, kind: Kind) -> bool {
-    extension::features().next_rip || recall(cpu, kind) || decode(cpu, &[kind]).is_some()
+    if extension::features().next_rip {
+        return true;
+    }
+    let vmcb = state::loaded();
+    match recall(cpu, &vmcb, kind) {
+        Some(next) => {
+            vmcb.write(Field::NEXT_RIP, next);
+            true
+        }
+        None => decode(cpu, &[kind]).is_some(),
+    }
+}
+
+/// The next RIP, if it is known without decoding. Accesses nothing by GS.
+#[inline(always)]
+pub fn known(cpu: &Cpu, vmcb: &Vmcb, kind: Kind) -> Option<u64> {
+    if extension::features().next_rip { Some(vmcb.read(Field::NEXT_RIP)) } else { recall(cpu, vmcb, kind) }
 }
 
 /// The bytes of an instruction without prefixes, and their number: 8 or less.
@@ -52,24 +68,21 @@ const fn index(kind: Kind, rip: u64) -> usize {
     }
 }
 
-/// Makes the next RIP known if the instruction is remembered.
-#[inline]
-fn recall(cpu: &Cpu, kind: Kind) -> bool {
-    let Some((bytes, length)) = plain(kind) else { return false };
-    let rip = state::read(Field::GUEST_RIP);
-    let Some(site) = cpu.virt.sites.get(index(kind, rip)).map(core::cell::Cell::as_ptr) else { return false };
+/// The next RIP, if the instruction is remembered.
+#[inline(always)]
+fn recall(cpu: &Cpu, vmcb: &Vmcb, kind: Kind) -> Option<u64> {
+    let (bytes, length) = plain(kind)?;
+    let rip = vmcb.read(Field::GUEST_RIP);
+    let site = cpu.virt.sites.get(index(kind, rip)).map(core::cell::Cell::as_ptr)?;
     // SAFETY: the cell is this CPU's, and nothing sets it before the end of this function.
     let site = unsafe { &*site };
     let memory = Ram(cpu.vcpu().vm());
     let holds = site.rip == rip
-        && site.cr3 == state::read(Field::GUEST_CR3)
-        && state::read(Field { form: stile_svm::Form::Word, ..Field::GUEST_CS_RIGHTS }) as u16 & LONG != 0
+        && site.cr3 == vmcb.read(Field::GUEST_CR3)
+        && vmcb.code_segment() & LONG != 0
         && site.tables.iter().all(|word| memory.look(word.place) == word.value)
         && (memory.look(site.code) ^ bytes) << (64 - 8 * u32::from(length)) == 0;
-    if holds {
-        state::write(Field::NEXT_RIP, rip.wrapping_add(length.into()));
-    }
-    holds
+    holds.then(|| rip.wrapping_add(length.into()))
 }
 
 /// Decodes the loaded vCPU's instruction, which is one of `kinds`, and makes the next RIP known.

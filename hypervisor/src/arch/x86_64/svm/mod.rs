@@ -3,6 +3,7 @@
 
 mod amd_msrs;
 pub mod apic_mode;
+mod at_once;
 pub mod basic;
 pub mod block;
 mod control_registers;

@@ -46,6 +46,7 @@ fn store<T: Copy>(offset: u16, value: T) {
 }
 
 /// The loaded vCPU's VMCB, whose address is read once: for frequent exits.
+#[repr(transparent)]
 pub struct Vmcb(*mut u8);
 
 /// Returns the VMCB. No other vCPU is loaded while it is in use.
@@ -60,6 +61,21 @@ impl Vmcb {
     pub fn read(&self, field: Field) -> u64 {
         // SAFETY: the VMCB is a page of the loaded vCPU, which only this CPU accesses, and all fields lie in it, aligned.
         unsafe { self.0.add(field.offset.into()).cast::<u64>().read_volatile() }
+    }
+
+    /// Attributes of CS, in the VMCB's format.
+    #[inline(always)]
+    pub fn code_segment(&self) -> u16 {
+        // SAFETY: as of `read`.
+        unsafe { self.0.add(Field::GUEST_CS_RIGHTS.offset.into()).cast::<u16>().read_volatile() }
+    }
+
+    /// Completes an instruction in front of this RIP: it ends blocking of interrupts by the previous one.
+    #[inline(always)]
+    pub fn complete(&self, next: u64) {
+        self.write(Field::GUEST_RIP, next);
+        // SAFETY: as of `read`.
+        unsafe { self.0.add(Field::GUEST_INTERRUPTIBILITY.offset.into()).write_volatile(0) };
     }
 
     /// Whether the previous instruction blocks interrupts.

@@ -10,6 +10,9 @@ use crate::arch::x86_64::interrupts::window;
 use crate::console::log;
 use crate::vm::Vcpu;
 
+/// Whether the processor can take posted interrupts itself.
+pub const MAY_DELIVER: bool = false;
+
 /// The highest supported level.
 pub fn supported() -> ApicVirtualization {
     ApicVirtualization::Off

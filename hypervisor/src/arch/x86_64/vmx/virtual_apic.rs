@@ -13,6 +13,9 @@ use crate::arch::x86_64::vmx::vmcs::{self, Field};
 use crate::console::log;
 use crate::vm::Vcpu;
 
+/// Whether the processor can take posted interrupts itself.
+pub const MAY_DELIVER: bool = true;
+
 /// Returns the highest supported level of APIC virtualization.
 pub fn supported() -> ApicVirtualization {
     extension::features().apic
