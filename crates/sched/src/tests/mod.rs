@@ -10,6 +10,7 @@ mod races;
 mod random;
 mod rules;
 mod shares;
+mod storms;
 mod threads;
 
 use core::cell::Cell;
