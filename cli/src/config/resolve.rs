@@ -68,9 +68,10 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
         }
         if let (Arch::X86_64, Some(topology), Some(given)) = (arch, vm.topology, &vm_draft.topology)
             && !topology.fits_apic_ids()
+            && vm.techniques.ipi != IpiAccess::Trapped
         {
-            let what = format!("\"{}\" does not fit APIC identifiers, in which threads and cores take whole bits", given.value);
-            let expected = "powers of two for threads and, with several sockets, for cores";
+            let what = format!("\"{}\" leaves gaps between APIC identifiers, in which threads and cores take whole bits", given.value);
+            let expected = "ipi = \"trapped\", or powers of two for threads and, with several sockets, for cores";
             mistakes.push(Mistake::new(given.place.clone(), what).expected(expected));
         }
         let nested_place = vm_draft.nested.as_ref().map_or(&vm_draft.place, |given| &given.place);

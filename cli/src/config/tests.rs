@@ -49,7 +49,7 @@ refused! {
     nodes: "[machine]\ncpus = 2\nnodes = 3\n[[vm]]\nkernel = \"Image\"\n";
     nodes_of_a_pc: "[machine]\narch = \"x86_64\"\nnodes = 2\n[[vm]]\nkernel = \"Image\"\n";
     too_many_nodes: "[machine]\ncpus = 16\nnodes = 9\n[[vm]]\nkernel = \"Image\"\n";
-    topologies: "[machine]\narch = \"x86_64\"\n[[vm]]\nkernel = \"Image\"\ntopology = \"2x2\"\n[[vm]]\nkernel = \"Image\"\ntopology = \"8x8x8\"\n[[vm]]\nkernel = \"Image\"\nvcpus = 6\ntopology = \"1x4x2\"\n[[vm]]\nkernel = \"Image\"\ntopology = \"2x3x1\"\n[[vm]]\nkernel = \"Image\"\ntopology = 4\n[[vm]]\nkernel = \"Image\"\ntopology = \"0x1x256\"\n";
+    topologies: "[machine]\narch = \"x86_64\"\n[[vm]]\nkernel = \"Image\"\ntopology = \"2x2\"\n[[vm]]\nkernel = \"Image\"\ntopology = \"8x8x8\"\n[[vm]]\nkernel = \"Image\"\nvcpus = 6\ntopology = \"1x4x2\"\n[[vm]]\nkernel = \"Image\"\ntopology = \"2x3x1\"\n[vm.techniques]\nipi = \"direct\"\n[[vm]]\nkernel = \"Image\"\ntopology = 4\n[[vm]]\nkernel = \"Image\"\ntopology = \"0x1x256\"\n";
     out_of_range: "[machine]\nslice = \"2s\"\ncpus = 99999999999999999999\nmemory = \"1T\"\n[[vm]]\nname = \"a-name-that-is-much-too-long-for-a-vm\"\nkernel = \"Image\"\nmemory = \"1K\"\nvcpus = -1\n";
     ablations: "[[vm]]\nkernel = \"Image\"\n[vm.techniques]\nablate = [\"state\", \"times\"]\n[[vm]]\nkernel = \"Image\"\n[vm.techniques]\nablate = \"traps\"\n[[vm]]\nkernel = \"Image\"\n[vm.techniques]\nablate = [1]\n";
     memory_is_a_bare_number: "[[vm]]\nkernel = \"Image\"\nmemory = \"512\"\n";

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use super::operator::Step;
 use super::pc::debian;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
-use super::{amd_devices, snapshots, traced};
+use super::{amd_devices, snapshots, topology, traced};
 use stile::exit;
 use stile::programs::{PASSED, Programs};
 
@@ -25,7 +25,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
     scenarios.extend(mitigated(programs)?);
     scenarios.push(large_apic_id(programs)?);
     scenarios.extend(boots());
-    scenarios.extend([busy(), reboot(), operator(programs)?, absent(programs)?]);
+    scenarios.extend([busy(), reboot(), topology::with_gaps(), operator(programs)?, absent(programs)?]);
     scenarios.extend(snapshots::with_amd_v(programs)?);
     scenarios.extend(amd_devices::all());
     scenarios.extend(traced::with_amd_v(programs)?);

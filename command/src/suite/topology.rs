@@ -24,6 +24,20 @@ pub fn pc() -> Scenario {
     Scenario { config: Some(config), expect, ..Scenario::new("pc/debian:6.12/topology", "--exits") }
 }
 
+/// A PC with gaps between APICs' identifiers, with AMD-V: Linux starts all of its CPUs, and calls functions on each.
+pub fn with_gaps() -> Scenario {
+    let config = format!(
+        "[machine]\narch = \"x86_64\"\ncpu = \"max\"\ncpus = 2\n\n\
+         [[vm]]\nkernel = \"debian:6.12\"\nmemory = \"256M\"\ntopology = \"2x3x1\"\non_reset = \"stop\"\n\
+         exec = \"uname -r; nproc; echo $(sed -n 's/^apicid.*: //p' /proc/cpuinfo); {}; \
+         exit 7\"\n",
+        show("2 3 5")
+    );
+    let output = vec!["6.12.".into(), "\n6\n0 1 2 4 5 6\n0 2 2 0-2\n1 0 3 3-5\n1 2 5 3-5\n".into()];
+    let expect = Expect { status: 7, output, notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    Scenario { config: Some(config), expect, ..Scenario::new("pc/amd/debian:6.12/topology-with-gaps", "--exits") }
+}
+
 /// Commands that print the socket, the core, and the CPUs of each, of these CPUs.
 fn show(cpus: &str) -> String {
     const FILES: &str = "physical_package_id core_id thread_siblings_list core_siblings_list";

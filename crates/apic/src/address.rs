@@ -1,13 +1,16 @@
-//! Sets of local APICs by their addresses. Messages with destinations of eight bits, which an I/O APIC sends together,
-//! reach all local APICs in a time that does not depend on the number of messages.
+//! Sets of local APICs by their addresses. Messages that an I/O APIC sends together, with destinations of eight bits or
+//! extended physical ones, reach all local APICs in a time that does not depend on the number of messages.
 
 use crate::Destination;
+
+/// Identifiers that a message of an I/O APIC may address: the greatest one of a topology's is below.
+const IDS: usize = 1024;
 
 /// Number of clusters of the cluster model; the last one is all of them.
 const CLUSTERS: usize = 16;
 const ALL_CLUSTERS: usize = CLUSTERS - 1;
 
-/// Address of an enabled local APIC, for destinations of eight bits.
+/// Address of an enabled local APIC, for an I/O APIC's destinations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     pub(crate) id: u32,
@@ -27,7 +30,7 @@ pub(crate) enum Logical {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Destinations {
     all: bool,
-    ids: [u64; 4],
+    ids: [u64; IDS / 64],
     flat: u8,
     clusters: [u8; CLUSTERS],
 }
@@ -61,7 +64,7 @@ impl Destinations {
 #[derive(Clone, Debug, Default)]
 pub struct Acceptors {
     any: bool,
-    ids: [u64; 4],
+    ids: [u64; IDS / 64],
     flat: u8,
     clusters: [u8; CLUSTERS],
     members: u8,
@@ -159,13 +162,13 @@ fn each_bit(mut mask: u8, mut each: impl FnMut(usize)) {
     }
 }
 
-/// Adds an identifier to a set; greater ones than 255 have no address of eight bits.
-fn insert(set: &mut [u64; 4], id: u32) {
+/// Adds an identifier to a set. Greater ones are no APIC's.
+fn insert(set: &mut [u64; IDS / 64], id: u32) {
     if let Some(word) = set.get_mut(id as usize / 64) {
         *word |= 1 << (id % 64);
     }
 }
 
-fn contains(set: &[u64; 4], id: u32) -> bool {
+fn contains(set: &[u64; IDS / 64], id: u32) -> bool {
     set.get(id as usize / 64).is_some_and(|word| word >> (id % 64) & 1 != 0)
 }

@@ -27,6 +27,8 @@ const LEVEL: u64 = 1 << 15;
 const MASKED: u64 = 1 << 16;
 /// The writable bits of an entry: all but delivery status and remote IRR.
 const WRITABLE: u64 = 0xff00_0000_0001_afff;
+/// Those above a destination's eight bits, if destinations are extended.
+const EXTENDED: u64 = 0x7f << 49;
 
 /// An I/O APIC of 24 pins.
 /// After each operation that may generate messages, the caller sends them by calling
@@ -34,6 +36,8 @@ const WRITABLE: u64 = 0xff00_0000_0001_afff;
 /// asserted or not.
 #[derive(Clone, Debug)]
 pub struct IoApic {
+    /// The writable bits of an entry.
+    writable: u64,
     select: u8,
     id: u8,
     entries: [u64; PINS],
@@ -58,7 +62,20 @@ impl Default for IoApic {
 impl IoApic {
     /// The reset state: all entries masked.
     pub const fn new() -> Self {
-        Self { select: 0, id: 0, entries: [MASKED; PINS], lines: 0, edges: 0, due: 0, batches: 0, sent: [0; PINS] }
+        Self { writable: WRITABLE, select: 0, id: 0, entries: [MASKED; PINS], lines: 0, edges: 0, due: 0, batches: 0, sent: [0; PINS] }
+    }
+
+    /// Extends physical destinations to 15 bits, as hypervisors do without a unit that remaps interrupts ("Extended Destination
+    /// ID"; CPUID feature 15 of KVM's interface).
+    #[must_use]
+    pub const fn with_extended_destinations(mut self) -> Self {
+        self.writable |= EXTENDED;
+        self
+    }
+
+    /// Returns to the reset state.
+    pub const fn reset(&mut self) {
+        *self = Self { writable: self.writable, ..Self::new() };
     }
 
     /// Emulates a 32-bit read at `offset` in the page.
@@ -169,11 +186,12 @@ impl IoApic {
         let mut entries = from.entries;
         let mut sensitive = 0;
         for (pin, entry) in entries.iter_mut().enumerate() {
-            *entry &= if is_level(*entry) { WRITABLE | REMOTE_IRR } else { WRITABLE };
+            *entry &= self.writable | if is_level(*entry) { REMOTE_IRR } else { 0 };
             sensitive |= u32::from(*entry & MASKED == 0 && !is_level(*entry)) << pin;
         }
         let (lines, edges) = (from.lines & exist, from.edges & sensitive);
-        *self = Self { select: from.select, id: from.id & 0xf, entries, lines, edges, due: exist, ..Self::new() };
+        self.reset();
+        *self = Self { select: from.select, id: from.id & 0xf, entries, lines, edges, due: exist, ..self.clone() };
     }
 
     const fn register(&self) -> u32 {
@@ -196,7 +214,7 @@ impl IoApic {
         let old = self.entries[pin];
         let value = u64::from(value);
         let new = if self.select & 1 != 0 { old & 0xffff_ffff | value << 32 } else { old & !0xffff_ffff | value };
-        let mut entry = old & !WRITABLE | new & WRITABLE;
+        let mut entry = old & !self.writable | new & self.writable;
         if !is_level(entry) {
             entry &= !REMOTE_IRR;
         }

@@ -200,6 +200,10 @@ proptest! {
         if expected.is_some() {
             prop_assert_eq!(fast.read_msr(MSR_BASE + ICR / 16, 0), full.read_msr(MSR_BASE + ICR / 16, 0));
         }
+        let mut with_gaps = wide(3).with_gaps(true);
+        with_gaps.init();
+        let to_self = low & 0xc_0000 == 0x4_0000;
+        prop_assert_eq!(with_gaps.send_to_one(value), expected.filter(|_| to_self));
     }
 
     /// Arbitrary writes to any register, in both modes: no panic, and only valid messages.

@@ -42,6 +42,28 @@ impl Topology {
         (threads, threads + cores)
     }
 
+    /// The identifier of a vCPU's APIC on x86-64, below 1024: thread, core and socket in fields of
+    /// [`apic_shifts`](Self::apic_shifts). The topology is not empty.
+    pub const fn apic_id(self, vcpu: usize) -> u32 {
+        let (socket, core, thread) = self.place(vcpu);
+        let (core_at, socket_at) = self.apic_shifts();
+        (socket << socket_at | core << core_at | thread) as u32
+    }
+
+    /// The vCPU whose APIC on x86-64 has an identifier.
+    pub const fn vcpu_of(self, apic_id: u32) -> Option<usize> {
+        let (core_at, socket_at) = self.apic_shifts();
+        let id = apic_id as usize;
+        let (socket, core, thread) = (id >> socket_at, (id >> core_at) & ((1 << (socket_at - core_at)) - 1), id & ((1 << core_at) - 1));
+        let exists = socket < self.sockets as usize && core < self.cores as usize && thread < self.threads as usize;
+        if exists { Some((socket * self.cores as usize + core) * self.threads as usize + thread) } else { None }
+    }
+
+    /// The greatest identifier of an APIC on x86-64. The topology is not empty.
+    pub const fn last_apic_id(self) -> u32 {
+        self.apic_id(self.vcpus() - 1)
+    }
+
     /// Whether identifiers that count from 0 are those of this arrangement on x86-64: all that is below another level
     /// must be a power of two.
     pub const fn fits_apic_ids(self) -> bool {
@@ -76,7 +98,30 @@ mod tests {
             let (core, socket) = fits.apic_shifts();
             let fields = |id: usize| (id >> socket, id >> core & ((1 << (socket - core)) - 1), id & ((1 << core) - 1));
             assert!((0..fits.vcpus()).all(|vcpu| fields(vcpu) == fits.place(vcpu)), "{fits:?}");
+            assert!((0..fits.vcpus()).all(|vcpu| fits.apic_id(vcpu) == vcpu as u32), "{fits:?}");
         }
         assert!(!topology(2, 3, 1).fits_apic_ids() && !topology(1, 2, 3).fits_apic_ids());
+    }
+
+    #[test]
+    fn apic_identifiers_have_gaps() {
+        let ids = |sockets, cores, threads| {
+            let topology = Topology { sockets, cores, threads };
+            (0..topology.vcpus()).map(move |vcpu| topology.apic_id(vcpu))
+        };
+        assert!(ids(2, 3, 1).eq([0, 1, 2, 4, 5, 6]));
+        assert!(ids(1, 2, 3).eq([0, 1, 2, 4, 5, 6]));
+        assert_eq!(Topology { sockets: 5, cores: 5, threads: 5 }.last_apic_id(), 292);
+        assert_eq!(Topology::flat(256).last_apic_id(), 255);
+        for vcpus in [1_u16, 2, 12, 30, 125, 255, 256] {
+            for (sockets, cores) in (1..=vcpus).flat_map(|sockets| (1..=vcpus / sockets).map(move |cores| (sockets, cores))) {
+                let threads = vcpus / sockets / cores;
+                let topology = Topology { sockets, cores, threads };
+                let last = topology.last_apic_id();
+                assert!(last < 1024, "{topology:?}");
+                assert!((0..topology.vcpus()).all(|vcpu| topology.vcpu_of(topology.apic_id(vcpu)) == Some(vcpu)), "{topology:?}");
+                assert_eq!((0..1024).filter(|&id| topology.vcpu_of(id).is_some()).count(), topology.vcpus(), "{topology:?}");
+            }
+        }
     }
 }

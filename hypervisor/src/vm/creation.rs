@@ -201,7 +201,7 @@ fn vcpu(
     // SAFETY: all-zero is a valid ledger, which `Vcpu::new` resets.
     let ledger = unsafe { arena.allocate::<Ledger>()?.assume_init_mut() };
     let place = arena.allocate()?;
-    let arch = arch::Vcpu::new(id, usize::from(config.vcpus), techniques, arena)?;
+    let arch = arch::Vcpu::new(id, config.arrangement(), techniques, arena)?;
     let configured = SCHEDULE.configure(id, cpus);
     configured.map_err(|_| "a VM may use only CPUs that this board does not have")?;
     Ok(place.write(Vcpu::new(id, arch, ledger, cpus.len() == 1)))

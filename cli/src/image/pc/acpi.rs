@@ -11,6 +11,7 @@ use acpi_tables::rsdp::Rsdp;
 use acpi_tables::sdt::Sdt;
 use acpi_tables::xsdt::XSDT;
 use acpi_tables::{Aml, AmlSink};
+use stile_blob::Topology;
 use stile_board::pc;
 
 /// Address of the tables, the root pointer first: in a BIOS's area, and in its upper half, since some
@@ -48,8 +49,8 @@ pub enum Kind {
     Whole,
 }
 
-/// The tables of a machine with `vcpus` vCPUs and, if `has_bridge`, a PCI host bridge, located at [`TABLES`].
-pub fn tables(vcpus: u16, kind: Kind, has_bridge: bool) -> Vec<u8> {
+/// The tables of a machine with the vCPUs of a topology and, if `has_bridge`, a PCI host bridge, located at [`TABLES`].
+pub fn tables(topology: Topology, kind: Kind, has_bridge: bool) -> Vec<u8> {
     let mut all = vec![0; Rsdp::len().next_multiple_of(ALIGN)];
     let mut put = |table: &[u8]| {
         let at = TABLES + all.len() as u64;
@@ -60,7 +61,7 @@ pub fn tables(vcpus: u16, kind: Kind, has_bridge: bool) -> Vec<u8> {
     let facs = put(&facs());
     assert_eq!(facs, pc::FACS, "the hypervisor looks there");
     let dsdt = put(dsdt(has_bridge).as_slice());
-    let madt = put(madt(vcpus, kind).as_slice());
+    let madt = put(madt(topology, kind).as_slice());
     let fadt = put(&bytes(&fadt(dsdt, facs, kind).finalize()));
     let mcfg = has_bridge.then(|| put(&bytes(&mcfg())));
     let mut xsdt = XSDT::new(OEM, TABLE, REVISION);
@@ -97,15 +98,16 @@ fn rsdp(rsdt: u32, xsdt: u64) -> Vec<u8> {
 
 /// Interrupt controllers: a local APIC per vCPU, one I/O APIC, and the routing of a legacy PC's lines
 /// ("Multiple APIC Description Table (MADT)").
-fn madt(vcpus: u16, kind: Kind) -> Sdt {
+fn madt(topology: Topology, kind: Kind) -> Sdt {
     const HAS_8259: u32 = 1;
     let mut madt = Sdt::new(*b"APIC", SDT_HEADER, 5, OEM, TABLE, REVISION);
     madt.append_slice(&(pc::LOCAL_APIC as u32).to_le_bytes());
     madt.append_slice(&(if kind == Kind::Whole { HAS_8259 } else { 0 }).to_le_bytes());
-    for vcpu in 0..vcpus {
-        match u8::try_from(vcpu) {
+    for vcpu in 0..topology.vcpus() {
+        let id = topology.apic_id(vcpu);
+        match u8::try_from(id) {
             Ok(id) if id < u8::MAX => madt.append_slice(&bytes(&ProcessorLocalApic::new(id, id, EnabledStatus::Enabled))),
-            _ => madt.append_slice(&x2apic(vcpu)),
+            _ => madt.append_slice(&x2apic(id)),
         }
     }
     madt.append_slice(&bytes(&IoApic::new(0, pc::IO_APIC as u32, 0)));
@@ -122,7 +124,7 @@ fn madt(vcpus: u16, kind: Kind) -> Sdt {
         }
         // "Local APIC NMI Structure" and "Local x2APIC NMI Structure": LINT1 of all.
         madt.append_slice(&[4, 6, 0xff, 0, 0, 1]);
-        if pc::starts_in_x2apic_mode(vcpus.into()) {
+        if pc::starts_in_x2apic_mode(topology.last_apic_id()) {
             madt.append_slice(&[10, 12, 0, 0, 0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0]);
         }
     }
@@ -130,9 +132,8 @@ fn madt(vcpus: u16, kind: Kind) -> Sdt {
 }
 
 /// "Processor Local x2APIC Structure", for identifiers that in xAPIC mode are no processor's.
-fn x2apic(vcpu: u16) -> Vec<u8> {
+fn x2apic(id: u32) -> Vec<u8> {
     const ENABLED: u32 = 1 << 0;
-    let id = u32::from(vcpu);
     [&[9, 16, 0, 0][..], &id.to_le_bytes(), &ENABLED.to_le_bytes(), &id.to_le_bytes()].concat()
 }
 
@@ -238,8 +239,8 @@ mod tests {
     /// Identifier 255, which in xAPIC mode is all processors, has an entry of its own kind.
     #[test]
     fn each_vcpu_has_an_entry() {
-        let entries = |vcpus| {
-            let all = madt(vcpus, Kind::Reduced);
+        let entries = |topology| {
+            let all = madt(topology, Kind::Reduced);
             let (mut at, mut ids) = (44, Vec::new());
             while at < all.as_slice().len() {
                 let entry = &all.as_slice()[at..];
@@ -253,8 +254,11 @@ mod tests {
             ids
         };
         let low: Vec<_> = (0..255).map(|id| (0, id)).collect();
-        assert_eq!(entries(255), low);
-        assert_eq!(entries(256), [&low[..], &[(9, 255)]].concat());
+        assert_eq!(entries(Topology::flat(255)), low);
+        assert_eq!(entries(Topology::flat(256)), [&low[..], &[(9, 255)]].concat());
+        let with_gaps = |sockets, cores, threads| entries(Topology { sockets, cores, threads });
+        assert_eq!(with_gaps(2, 3, 1), [0, 1, 2, 4, 5, 6].map(|id| (0, id)));
+        assert_eq!(with_gaps(5, 5, 5).last(), Some(&(9, 292)));
     }
 
     /// From the root to each table: signatures, lengths and sums.
@@ -266,7 +270,7 @@ mod tests {
     }
 
     fn they_lead(kind: Kind, has_bridge: bool) {
-        let all = tables(3, kind, has_bridge);
+        let all = tables(Topology::flat(3), kind, has_bridge);
         let word = |at: usize| u32::from_le_bytes(all[at..at + 4].try_into().unwrap());
         let pointer = |at: usize| (u64::from(word(at)) | u64::from(word(at + 4)) << 32) - TABLES;
         let table = |at: u64, signature: &[u8]| {

@@ -12,6 +12,8 @@ mod pvh;
 use std::borrow::Cow;
 use std::path::Path;
 
+use stile_blob::Topology;
+
 use super::assemble::{Error, VmFiles, VmPlan};
 use super::elf;
 use super::file_type::{self, FileType};
@@ -33,13 +35,14 @@ pub fn plan(vm: &VmConfig, files: &VmFiles<'_>) -> Result<VmPlan, Error> {
     let parts = parts(vm, files, initrd).map_err(|error| Error::Kernel { vm: vm.name.clone(), error })?;
     let layout = Layout { dtb: parts.info_at..parts.info_at + parts.info.len() as u64, initrd: parts.initrd };
     let initrd = initrd.filter(|_| layout.initrd.is_some()).map(<[u8]>::to_vec);
-    let tables = acpi::tables(vm.vcpus, parts.acpi, !vm.functions.is_empty());
+    let topology = vm.topology.unwrap_or(Topology::flat(vm.vcpus));
+    let tables = acpi::tables(topology, parts.acpi, !vm.functions.is_empty());
     assert!(acpi::TABLES + tables.len() as u64 <= bios::RESET_AT, "the ACPI tables reach into the code at the reset vector");
     let mut more = parts.more;
     more.extend([(acpi::TABLES, tables), (bios::RESET_AT, bios::RESET.to_vec())]);
     let uses_vectors = parts.kernel.segments.iter().any(|segment| meets(&segment.memory(), &(0..BIOS_DATA)));
     if parts.acpi == acpi::Kind::Whole {
-        let mut tables = mp::tables(vm.vcpus.min(mp::MOST));
+        let mut tables = mp::tables(topology);
         let room = (bios::CODE_AT - mp::TABLES) as usize;
         assert!(tables.len() <= room, "the tables of the MultiProcessor Specification reach into the BIOS");
         tables.resize(room, 0);

@@ -1,6 +1,7 @@
 //! Tables with processors and interrupt controllers for kernels without ACPI (Intel, *MultiProcessor
 //! Specification* 1.4).
 
+use stile_blob::Topology;
 use stile_board::pc;
 
 /// Address of the tables, below those of ACPI: the floating pointer, which is searched for from here to 1
@@ -8,7 +9,7 @@ use stile_board::pc;
 pub const TABLES: u64 = 0xf_0000;
 
 /// The most vCPUs that the tables have room for. Kernels that know more find them by ACPI.
-pub const MOST: u16 = 64;
+const MOST: usize = 64;
 
 const POINTER_LEN: usize = 16;
 const REVISION: u8 = 4;
@@ -33,21 +34,22 @@ fn sum_up(bytes: &mut [u8], at: usize) {
     bytes[at] = bytes.iter().fold(0u8, |sum, byte| sum.wrapping_sub(*byte));
 }
 
-/// The tables of a machine with `vcpus` vCPUs, located at [`TABLES`].
-pub fn tables(vcpus: u16) -> Vec<u8> {
+/// The tables of a machine with the first vCPUs of a topology, located at [`TABLES`].
+pub fn tables(topology: Topology) -> Vec<u8> {
+    let ids = (0..topology.vcpus().min(MOST)).filter_map(|vcpu| u8::try_from(topology.apic_id(vcpu)).ok()).filter(|&id| id < u8::MAX);
     let mut pointer = b"_MP_".to_vec();
     pointer.extend((TABLES as u32 + POINTER_LEN as u32).to_le_bytes());
     // One paragraph; with a configuration table, and interrupts through APICs from the start.
     pointer.extend([1, REVISION]);
     pointer.resize(POINTER_LEN, 0);
     sum_up(&mut pointer, 10);
-    pointer.extend(configuration(vcpus));
+    pointer.extend(configuration(ids));
     pointer
 }
 
 /// "MP Configuration Table Header", and its entries.
-fn configuration(vcpus: u16) -> Vec<u8> {
-    let entries = entries(vcpus);
+fn configuration(ids: impl Iterator<Item = u8>) -> Vec<u8> {
+    let entries = entries(ids);
     let mut table = b"PCMP\0\0".to_vec();
     table.extend([REVISION, 0]);
     table.extend(b"STILE   PC          ");
@@ -63,7 +65,7 @@ fn configuration(vcpus: u16) -> Vec<u8> {
     table
 }
 
-fn entries(vcpus: u16) -> Vec<Vec<u8>> {
+fn entries(ids: impl Iterator<Item = u8>) -> Vec<Vec<u8>> {
     const ENABLED: u8 = 1 << 0;
     const FIRST: u8 = 1 << 1;
     let processor = |id: u8| {
@@ -80,7 +82,7 @@ fn entries(vcpus: u16) -> Vec<Vec<u8>> {
         };
         assignment(3, INTERRUPT, flags, [ISA, line, IO_APIC, input])
     };
-    let mut entries: Vec<_> = (0..vcpus as u8).map(processor).collect();
+    let mut entries: Vec<_> = ids.map(processor).collect();
     entries.push([&[1, ISA][..], b"ISA   "].concat());
     entries.push(io_apic);
     entries.extend((0..LINES).filter(|&line| line != CASCADE).map(line));
@@ -100,7 +102,7 @@ mod tests {
 
     #[test]
     fn the_pointer_refers_to_the_entries() {
-        let all = tables(3);
+        let all = tables(Topology { sockets: 1, cores: 1, threads: 3 });
         assert!(TABLES as usize + all.len() <= super::super::acpi::TABLES as usize);
         let sum = |bytes: &[u8]| bytes.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));
         assert_eq!((&all[..4], sum(&all[..16]), all[4..8].to_vec()), (b"_MP_".as_slice(), 0, 0xf_0010u32.to_le_bytes().to_vec()));

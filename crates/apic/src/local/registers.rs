@@ -79,7 +79,7 @@ impl LocalApic<'_> {
 
     /// Fast path of a write to the ICR's MSR that sends a fixed interrupt to a single APIC: performs the
     /// write and returns APIC ID and vector for the caller to send. `None`, without effect, for every other
-    /// command and for a value that faults.
+    /// command, for a value that faults, and for other APICs if there are gaps between identifiers.
     #[inline(always)]
     pub fn send_to_one(&mut self, value: u64) -> Option<(u32, u8)> {
         /// Destination shorthand, destination mode and delivery mode, and reserved bits ("Interrupt Command Register (ICR)").
@@ -87,7 +87,7 @@ impl LocalApic<'_> {
         const TO_SELF: u32 = 0b01 << 18;
         let (low, id) = (value as u32, (value >> 32) as u32);
         let id = match low & KIND {
-            0 if id != u32::MAX => id,
+            0 if id < self.by_number => id,
             TO_SELF => self.pages.id(),
             _ => return None,
         };

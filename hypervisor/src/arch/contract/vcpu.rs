@@ -1,6 +1,6 @@
 //! Architecture-specific part of a vCPU.
 
-use stile_blob::Techniques;
+use stile_blob::{Techniques, Topology};
 use stile_sched::VcpuId;
 
 use crate::arena::Arena;
@@ -17,11 +17,11 @@ pub trait VcpuPart: Sized {
         Self::MEMORY
     }
 
-    /// Creates a vCPU of VM part `of`, off, in the VM's arena.
+    /// Creates a vCPU of a VM with the topology `of`, off, in the VM's arena.
     ///
     /// # Errors
     /// No memory is left.
-    fn new(id: VcpuId, of: usize, techniques: Techniques, arena: &'static Arena) -> Result<Self, &'static str>;
+    fn new(id: VcpuId, of: Topology, techniques: Techniques, arena: &'static Arena) -> Result<Self, &'static str>;
 
     /// Index in its VM.
     fn index(&self) -> usize;

@@ -32,7 +32,7 @@
 //! - Handlers of exits that both have are common (`handler/`). They name registers by `state::Field`, with the names of VMX's fields.
 
 use stile_apic::{GeneralProtection, Status};
-use stile_blob::{ApicVirtualization, Nested, Techniques, TimerAccess};
+use stile_blob::{ApicVirtualization, Nested, Techniques, TimerAccess, Topology};
 use stile_board::VCPU_WORDS;
 use stile_board::footprint::Footprint;
 use stile_ledger::RowId;
@@ -137,7 +137,7 @@ const _: () = {
     let _: fn(fn() -> Pdptes) -> Pdptes = state::pdptes;
     let _: u32 = state::KVM_FEATURES;
     let _: [fn() -> bool; 2] = [state::passes_invpcid, state::passes_rdtscp];
-    let _: fn(u32, CpuidResult, u32) -> CpuidResult = state::leaf_of_guests;
+    let _: fn(u32, CpuidResult, Topology) -> CpuidResult = state::leaf_of_guests;
     let _: fn(u64) = state::inject;
     let _: fn(bool) = state::exit_when_it_can;
     let _: fn(u64, bool) -> bool = state::exit_when_nmis_can;

@@ -16,7 +16,7 @@ pub extern "C" fn handle_cpuid(cpu: &mut Cpu) -> Outcome {
     let registers = &mut cpu.frame.registers;
     let (leaf, subleaf) = (registers[gpr::RAX] as u32, registers[gpr::RCX] as u32);
     let vcpu = cpu.vcpu();
-    let answer = answer(leaf, subleaf, vcpu.arch.index as u32, vcpu.vm().arch.topology, cpu.apic_base & ENABLED != 0);
+    let answer = answer(leaf, subleaf, vcpu.arch.id, vcpu.vm().arch.topology, cpu.apic_base & ENABLED != 0);
     let features = match &vcpu.vm().arch.direct {
         Some(direct) if leaf == features::LEAF => direct.features(vcpu.vm().techniques.timer),
         _ => 0,

@@ -36,9 +36,9 @@ fn send_ipis(cpu: &mut Cpu) -> u64 {
     let set = u128::from(registers[gpr::RCX]) << 64 | u128::from(registers[gpr::RBX]);
     let is_named = |apic: u32| u64::from(apic).checked_sub(first).is_some_and(|bit| bit < 128 && set >> bit & 1 != 0);
     let mut sent = 0;
-    for apic in (0..vcpu.vm().vcpus.len() as u32).filter(|&apic| is_named(apic)) {
+    for apic in vcpu.vm().vcpus.iter().map(|vcpu| vcpu.arch.id).filter(|&apic| is_named(apic)) {
         if let Some(message) = Message::fixed_or_nmi(icr, apic) {
-            delivery::send(vcpu.vm(), message, vcpu.arch.index as u32, Some(&mut *cpu));
+            delivery::send(vcpu.vm(), message, vcpu.arch.id, Some(&mut *cpu));
             sent += 1;
         }
     }

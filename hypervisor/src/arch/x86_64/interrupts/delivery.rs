@@ -23,8 +23,8 @@ pub fn send(vm: &'static Vm, message: Message, sender: u32, mut cpu: Option<&mut
     if message.delivery == Delivery::LowestPriority {
         return lowest(vm, message.destination, sender).is_some_and(|vcpu| receive(vcpu, message, cpu));
     }
-    if let Some(index) = index_of(message.destination) {
-        return vm.vcpus.get(index).copied().filter(is_target).is_some_and(|vcpu| receive(vcpu, message, cpu));
+    if let Destination::Physical(id) = message.destination {
+        return with_id(vm, id, is_target).is_some_and(|vcpu| receive(vcpu, message, cpu));
     }
     let mut accepted = false;
     for vcpu in vm.vcpus.iter().copied().filter(is_target) {
@@ -43,21 +43,27 @@ pub fn is_addressed(vcpu: &Vcpu, message: Message) -> bool {
     vcpu.arch.pages.is_target(message.destination, IO_APIC)
 }
 
-/// The only vCPU that a physical destination can address: APIC IDs are vCPU indexes (`Vcpu::reset`).
-fn index_of(destination: Destination) -> Option<usize> {
-    match destination {
-        Destination::Physical(id) => Some(id as usize),
-        _ => None,
-    }
+/// The vCPU whose APIC has an identifier, if `takes` accepts it. Without gaps identifiers are indexes (`Vcpu::reset`), so that
+/// the first look finds the vCPU.
+fn with_id(vm: &Vm, id: u32, takes: impl Fn(&&Vcpu) -> bool) -> Option<&'static Vcpu> {
+    let at = |index: usize| vm.vcpus.get(index).copied().filter(&takes);
+    at(id as usize).or_else(|| at(index_beyond_gaps(vm, id)?))
+}
+
+/// The index of the vCPU with an identifier, if there are gaps between identifiers.
+#[cold]
+fn index_beyond_gaps(vm: &Vm, id: u32) -> Option<usize> {
+    let topology = vm.arch.topology;
+    if topology.fits_apic_ids() { None } else { topology.vcpu_of(id) }
 }
 
 /// The addressed vCPU of the lowest priority. An APIC that software has disabled takes no part ("Lowest Priority Delivery
 /// Mode").
 fn lowest(vm: &Vm, destination: Destination, sender: u32) -> Option<&'static Vcpu> {
     let takes_part = |vcpu: &&Vcpu| vcpu.arch.pages.is_target(destination, sender) && vcpu.arch.pages.enabled();
-    match index_of(destination) {
-        Some(index) => vm.vcpus.get(index).copied().filter(takes_part),
-        None => vm.vcpus.iter().copied().filter(takes_part).min_by_key(|vcpu| vcpu.arch.pages.processor_priority()),
+    match destination {
+        Destination::Physical(id) => with_id(vm, id, takes_part),
+        _ => vm.vcpus.iter().copied().filter(takes_part).min_by_key(|vcpu| vcpu.arch.pages.processor_priority()),
     }
 }
 
@@ -73,11 +79,11 @@ fn receive(vcpu: &'static Vcpu, message: Message, cpu: Option<&mut Cpu>) -> bool
 /// absent. `takes` as for [`interrupt_self`].
 pub fn send_to_one(cpu: &mut Cpu, to: u32, vector: u8, takes: u64) {
     let own = cpu.vcpu();
-    if to == own.arch.index as u32 {
+    if to == own.arch.id {
         return interrupt_self(cpu, vector, takes);
     }
-    // APIC IDs are vCPU indexes (`Vcpu::reset`), whatever the mode of the target's APIC. The sender's is x2APIC mode,
-    // where 0xff is one of them.
+    // The sender's APIC is in x2APIC mode, where 0xff is an identifier. They are indexes (`Vcpu::reset`), whatever the mode of the
+    // target's APIC: with gaps between them no other APIC's gets here (`LocalApic::with_gaps`).
     if let Some(vcpu) = own.vm().vcpus.get(to as usize) {
         receives(vcpu, vcpu.arch.pages.interrupt(vector), Some(cpu));
     }
@@ -188,7 +194,7 @@ fn arbitrate(vm: &'static Vm, batch: &Batch, mut cpu: Option<&mut Cpu>) -> u32 {
     for (pin, destination) in batch.each() {
         let vcpu = match arbitration.lowest(destination) {
             Some(index) => vm.vcpus.get(usize::from(index)).copied(),
-            None if index_of(destination).is_some() => lowest(vm, destination, IO_APIC),
+            None if matches!(destination, Destination::Physical(_)) => lowest(vm, destination, IO_APIC),
             None => None,
         };
         if vcpu.is_some_and(|vcpu| receive(vcpu, batch.message(), cpu.as_deref_mut())) {
@@ -420,7 +426,7 @@ pub fn apply(cpu: &mut Cpu, effect: Effect) {
     match effect {
         Effect::None => {}
         Effect::Send(message) => {
-            send(vcpu.vm(), message, vcpu.arch.index as u32, Some(cpu));
+            send(vcpu.vm(), message, vcpu.arch.id, Some(cpu));
         }
         Effect::End(vector) => {
             vcpu.vm().arch.io_apic.lock().end(vector);

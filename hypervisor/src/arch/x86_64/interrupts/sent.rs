@@ -17,8 +17,7 @@ pub fn last(cpu: &Cpu) -> Option<(u16, [u64; VCPU_WORDS])> {
     let vcpu = cpu.vcpu?;
     let message = vcpu.arch.pages.last_sent().filter(|message| matches!(message.delivery, Delivery::Fixed))?;
     let vcpus = vcpu.vm().vcpus.iter();
-    let is_target =
-        |index: usize| vcpus.clone().nth(index).is_some_and(|to| to.arch.pages.is_target(message.destination, vcpu.arch.index as u32));
+    let is_target = |index: usize| vcpus.clone().nth(index).is_some_and(|to| to.arch.pages.is_target(message.destination, vcpu.arch.id));
     let mut targets = [0; VCPU_WORDS];
     for index in (0..vcpus.len()).filter(|&index| is_target(index)) {
         targets[index / 64] |= 1_u64 << (index % 64);

@@ -5,6 +5,7 @@
 
 use core::arch::asm;
 
+use stile_blob::Topology;
 use stile_svm::intercept::{interrupt, tlb, word_3};
 pub use stile_svm::{Field, Form};
 use stile_svm::{clean, is_of_software, pack, unpack};
@@ -231,17 +232,19 @@ pub fn passes_rdtscp() -> bool {
 
 /// An extended leaf of CPUID for guests: the processor's own, but in leaf 8000_0008H the features of speculation control that guests
 /// have, and the VM's number of cores.
-pub fn leaf_of_guests(leaf: u32, own: CpuidResult, cores: u32) -> CpuidResult {
+pub fn leaf_of_guests(leaf: u32, own: CpuidResult, topology: Topology) -> CpuidResult {
     const SIZES: u32 = 0x8000_0008;
     /// CLZERO, pointers of FXSAVE, WBNOINVD.
     const EBX: u32 = 1 << 0 | 1 << 2 | 1 << 9;
     if leaf != SIZES {
         return own;
     }
+    // NC, and ApicIdSize unless NC implies it: there are gaps between identifiers.
+    let (_, size) = if topology.fits_apic_ids() { (0, 0) } else { topology.apic_shifts() };
     CpuidResult {
         eax: own.eax & 0xffff,
         ebx: own.ebx & EBX | speculation::guests().leaf_8_of_guests(),
-        ecx: cores.saturating_sub(1) & 0xff,
+        ecx: (topology.per_socket() as u32).saturating_sub(1) & 0xff | (size & 0xf) << 12,
         edx: 0,
     }
 }

@@ -1,6 +1,7 @@
 //! CPUID for guests.
 
 use stile_blob::Topology;
+use stile_board::pc;
 
 use crate::arch::x86_64::host::cpuid::Table;
 use crate::arch::x86_64::host::instructions::{CpuidResult, cpuid};
@@ -16,9 +17,11 @@ const HYPERVISOR_TIMING: u32 = 0x4000_0010;
 const SIGNATURE: &[u8; 12] = b"StileStile\0\0";
 /// First of KVM's leaves.
 const KVM: u32 = 0x4000_0100;
-/// Features of KVM's interface: MSR_KVM_STEAL_TIME only.
+/// Features of KVM's interface: MSR_KVM_STEAL_TIME, and the I/O APIC's destinations of 15 bits where identifiers have more than
+/// eight (KVM_FEATURE_MSI_EXT_DEST_ID).
 const KVM_FEATURES: u32 = KVM + 1;
 const STEAL_TIME: u32 = 1 << 5;
+const EXTENDED_DESTINATIONS: u32 = 1 << 15;
 /// KVM's signature in EBX, ECX and EDX.
 const KVM_SIGNATURE: &[u8; 12] = b"KVMKVMKVM\0\0\0";
 /// Minimum of the highest basic leaf: includes those with the TSC's frequency.
@@ -40,8 +43,8 @@ pub fn table() -> Table {
 }
 
 /// Answers CPUID with the CPU's values (the manual, "CPUID—CPU Identification"), without features that guests do not
-/// have. `topology`: the VM's.
-pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, topology: Topology, apic_on: bool) -> CpuidResult {
+/// have. `id`: the APIC's. `topology`: the VM's.
+pub fn answer(leaf: u32, subleaf: u32, id: u32, topology: Topology, apic_on: bool) -> CpuidResult {
     let highest = cpuid(0, 0).eax.max(HIGHEST);
     match leaf {
         HYPERVISOR => {
@@ -54,7 +57,10 @@ pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, topology: Topology, apic_on: b
             ecx: signature(KVM_SIGNATURE, 4),
             edx: signature(KVM_SIGNATURE, 8),
         },
-        KVM_FEATURES => CpuidResult { eax: STEAL_TIME | state::KVM_FEATURES, ..NOTHING },
+        KVM_FEATURES => {
+            let extended = if pc::has_extended_destinations(topology.last_apic_id()) { EXTENDED_DESTINATIONS } else { 0 };
+            CpuidResult { eax: STEAL_TIME | extended | state::KVM_FEATURES, ..NOTHING }
+        }
         HYPERVISOR_TIMING => CpuidResult { eax: (timer::frequency() / 1000) as u32, ..NOTHING },
         0..HYPERVISOR if leaf > highest => NOTHING,
         0x1 => {
@@ -71,7 +77,7 @@ pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, topology: Topology, apic_on: b
             let osxsave = (state::read(Field::GUEST_CR4) >> 18 & 1) as u32;
             CpuidResult {
                 eax: own.eax,
-                ebx: own.ebx & 0xff00 | vcpu << 24 | vcpus << 16,
+                ebx: own.ebx & 0xff00 | id << 24 | vcpus << 16,
                 // The hypervisor bit is set, and those of the x2APIC and its TSC deadline, which are emulated on every CPU.
                 ecx: own.ecx & ECX & !(1 << 27) | osxsave << 27 | 1 << 31 | 1 << 24 | 1 << 21,
                 edx: own.edx & EDX & !APIC | u32::from(vcpus > 1) << 28 | if apic_on { APIC } else { 0 },
@@ -99,9 +105,9 @@ pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, topology: Topology, apic_on: b
             let (shift, all, kind) = match subleaf {
                 0 => (core, topology.threads.into(), 1),
                 1 => (socket, topology.per_socket() as u32, 2),
-                _ => return CpuidResult { ecx: subleaf & 0xff, edx: vcpu, ..NOTHING },
+                _ => return CpuidResult { ecx: subleaf & 0xff, edx: id, ..NOTHING },
             };
-            CpuidResult { eax: shift, ebx: all, ecx: kind << 8 | subleaf, edx: vcpu }
+            CpuidResult { eax: shift, ebx: all, ecx: kind << 8 | subleaf, edx: id }
         }
         // State components: the CPU's answer with the guest's XCR0 in force; no supervisor states.
         0xd => {
@@ -125,7 +131,7 @@ pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, topology: Topology, apic_on: b
             Err(_) => cpuid(0x15, 0),
         },
         0x16 => CpuidResult { eax: (timer::frequency() / 1_000_000) as u32, ..NOTHING },
-        0x2 | 0x8000_0000 | 0x8000_0002..=0x8000_0008 => state::leaf_of_guests(leaf, cpuid(leaf, subleaf), topology.per_socket() as u32),
+        0x2 | 0x8000_0000 | 0x8000_0002..=0x8000_0008 => state::leaf_of_guests(leaf, cpuid(leaf, subleaf), topology),
         0x8000_0001 => {
             let rdtscp = if state::passes_rdtscp() { 0 } else { 1 << 27 };
             let own = cpuid(leaf, 0);

@@ -49,6 +49,14 @@ impl Vm {
         if nested.is_some() && techniques.ipi != IpiAccess::Trapped {
             return Err("a VM with VMs of its own can't have ipi = \"direct\" or \"gate\"");
         }
+        let topology = config.arrangement();
+        if !topology.fits_apic_ids() && techniques.ipi != IpiAccess::Trapped {
+            return Err("a VM with gaps between its APICs' identifiers can't have ipi = \"direct\" or \"gate\"");
+        }
+        let last = topology.last_apic_id();
+        if !config.functions.is_empty() && pc::has_extended_destinations(last) {
+            return Err("a VM with PCI functions, whose messages have destinations of eight bits, can't have APIC identifiers above 255");
+        }
         let (place, direct) = parts::make(&mut table, techniques, vcpus, arena)?;
         let memory = heapless::Vec::from_slice(pieces).map_err(|()| "a VM's memory is in too many pieces")?;
         let ram = pieces.iter().map(|piece| piece.size).sum::<u64>();
@@ -61,16 +69,16 @@ impl Vm {
         };
         Ok(Vm {
             cpuid: cpuid::table(),
-            topology: config.arrangement(),
+            topology,
             memory,
             tables,
             place,
-            io_apic: TicketLock::new(IoApic::new()),
+            io_apic: TicketLock::new(io_apic(pc::has_extended_destinations(last))),
             direct,
             follows_loads: protected.is_some() || nested.is_some() || functions.is_some(),
             functions,
             nested,
-            starts_in_x2apic_mode: pc::starts_in_x2apic_mode(vcpus),
+            starts_in_x2apic_mode: pc::starts_in_x2apic_mode(last),
             protected,
             devices: Devices::new(ram, vcpus, arena)?,
             silence_reported: AtomicBool::new(false),
@@ -90,4 +98,9 @@ fn new_functions(
 ) -> Result<&'static Functions, &'static str> {
     messages::check(&config.cpus_of_all(&classes::usable_by(config)))?;
     Ok(arena.allocate()?.write(Functions::new(number, config.name, &config.functions, ram, second_stage, arena)?))
+}
+
+/// An I/O APIC, with `extended` destinations if there are identifiers of more than eight bits.
+const fn io_apic(extended: bool) -> IoApic {
+    if extended { IoApic::new().with_extended_destinations() } else { IoApic::new() }
 }

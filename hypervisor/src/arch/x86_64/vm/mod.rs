@@ -89,7 +89,7 @@ impl VmPart for Vm {
     }
 
     fn reset(&self, _number: usize) {
-        *self.io_apic.lock() = IoApic::new();
+        self.io_apic.lock().reset();
         self.silence_reported.store(false, Ordering::Relaxed);
         // Resets all local APICs as well.
         self.place.choose_access_page(|| !self.starts_in_x2apic_mode);

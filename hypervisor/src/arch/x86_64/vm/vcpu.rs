@@ -4,7 +4,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering;
 
 use stile_apic::{LocalApic, Mode, Pages};
-use stile_blob::{ApicVirtualization, Nested, Techniques};
+use stile_blob::{ApicVirtualization, Nested, Techniques, Topology};
 use stile_board::pc;
 use stile_paging::PAGE_SIZE;
 use stile_sched::{VCPUS, VcpuId};
@@ -29,6 +29,10 @@ use crate::vm::Start;
 pub struct Vcpu {
     /// Index in the VM.
     pub index: usize,
+    /// Identifier of its APIC: the index, if there are no gaps.
+    pub id: u32,
+    /// Whether there are gaps between the VM's identifiers.
+    has_gaps: bool,
     context: UnsafeCell<&'static mut VcpuContext>,
     decoder: UnsafeCell<Decoder>,
     /// Counters of its own decode cache: exact once the vCPU is off.
@@ -64,7 +68,7 @@ impl VcpuPart for Vcpu {
         Self::MEMORY + if techniques.nested == Nested::Off { 0 } else { nested::VCPU_MEMORY }
     }
 
-    fn new(id: VcpuId, of: usize, techniques: Techniques, arena: &'static Arena) -> Result<Vcpu, &'static str> {
+    fn new(id: VcpuId, of: Topology, techniques: Techniques, arena: &'static Arena) -> Result<Vcpu, &'static str> {
         // VPIDs have 16 bits, and 0 is none. The last vCPU of a VM has no second one.
         const _: () = assert!(2 * VCPUS <= 1 << 16 && pc::MAX_NESTED_VCPUS < stile_board::MAX_VCPUS);
         let index = usize::from(id.vcpu());
@@ -78,7 +82,7 @@ impl VcpuPart for Vcpu {
         let pages_at = arena.allocate_pages(size_of::<Pages>() as u64)?;
         // SAFETY: the memory is zeroed, which is a valid value, page-aligned, and was just allocated.
         let pages = unsafe { &*address_space::physical(pages_at).cast::<Pages>() };
-        let apic = UnsafeCell::new(LocalApic::new(pages).with_least_period(timer::LEAST_PERIOD));
+        let apic = UnsafeCell::new(LocalApic::new(pages).with_least_period(timer::LEAST_PERIOD).with_gaps(!of.fits_apic_ids()));
         let apic_level = techniques.apic_virtualization.min(virtual_apic::supported());
         let vmx = match techniques.nested {
             Nested::Off => None,
@@ -86,6 +90,8 @@ impl VcpuPart for Vcpu {
         };
         Ok(Vcpu {
             index,
+            id: of.apic_id(index),
+            has_gaps: !of.fits_apic_ids(),
             context: UnsafeCell::new(context),
             decoder,
             decoded: Counters::new(),
@@ -93,7 +99,7 @@ impl VcpuPart for Vcpu {
             pages_at,
             apic,
             apic_level,
-            starts_in_x2apic_mode: pc::starts_in_x2apic_mode(of),
+            starts_in_x2apic_mode: pc::starts_in_x2apic_mode(of.last_apic_id()),
             direct: Sending::new(),
             events: Events::new(),
             watch: Watch::new(),
@@ -107,7 +113,7 @@ impl VcpuPart for Vcpu {
     }
 
     fn reset(&self) {
-        self.pages.reset(self.index as u32, self.index == 0);
+        self.pages.reset(self.id, self.index == 0);
         if self.starts_in_x2apic_mode {
             self.pages.set_x2apic_mode();
         }
@@ -115,7 +121,7 @@ impl VcpuPart for Vcpu {
             self.pages.set_virtual_wire();
         }
         // SAFETY: the vCPU is loaded nowhere, and only the VM's start resets it.
-        *unsafe { self.apic() } = LocalApic::new(self.pages).with_least_period(timer::LEAST_PERIOD);
+        *unsafe { self.apic() } = LocalApic::new(self.pages).with_least_period(timer::LEAST_PERIOD).with_gaps(self.has_gaps);
         self.events.reset(self.index == 0);
         self.direct.reset();
         self.watch.set(None);

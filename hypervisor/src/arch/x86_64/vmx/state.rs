@@ -2,6 +2,7 @@
 
 use core::arch::asm;
 
+use stile_blob::Topology;
 use stile_nested_vmx::nmi_window;
 
 use super::extension::{self, entry, pin, primary, secondary};
@@ -76,7 +77,7 @@ pub fn passes_rdtscp() -> bool {
 
 /// An extended leaf of CPUID for guests: the processor's own.
 #[inline(always)]
-pub fn leaf_of_guests(_leaf: u32, own: CpuidResult, _cores: u32) -> CpuidResult {
+pub fn leaf_of_guests(_leaf: u32, own: CpuidResult, _topology: Topology) -> CpuidResult {
     own
 }
 
