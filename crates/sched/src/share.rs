@@ -9,6 +9,7 @@ use core::sync::atomic::Ordering;
 
 use crate::cap::Cap;
 use crate::id::{VMS, VmSet};
+use crate::vm::Vm;
 use crate::{CpuId, Locked, State, VcpuId};
 
 /// Virtual time per tick at weight 1, with all the VM's vCPUs on one CPU.
@@ -207,6 +208,24 @@ impl Locked<'_> {
         // Rounded up: many short runs cost no less than a long one.
         let cost = (used * SCALE).div_ceil(u64::from(weight) * u64::from(count.max(1)));
         entity.vtime = entity.vtime.saturating_add(cost);
+    }
+
+    /// Charges the VM of a vCPU for the time from `began` to `ended`, in ticks, in which this CPU woke it, and no longer the VM of the
+    /// vCPU that runs. Only if VMs compete: otherwise nobody is charged.
+    pub fn charge_woken(&mut self, cpu: CpuId, vcpu: VcpuId, began: u64, ended: u64) {
+        let Some(current) = self[cpu].current else { return };
+        if !self.policed() || !self.load_of(cpu).competing() {
+            return;
+        }
+        let [payer, relieved] = [vcpu, current].map(|of| usize::from(of.vm()) & (VMS - 1));
+        let during = |vm: &Vm| vm.clock_at(ended).saturating_sub(vm.clock_at(began)).min(MOST);
+        let [used, spared] = [payer, relieved].map(|vm| during(self.vm(vm)));
+        // A vCPU that was placed on another CPU is not counted here.
+        let part = u64::from(self.vm(payer).weight()) * u64::from(self.load_of(cpu).count(payer).max(1));
+        let queue = &mut self[cpu].queue;
+        queue.charged = queue.charged.wrapping_add(spared);
+        let entity = queue.entity(payer);
+        entity.vtime = entity.vtime.saturating_add((used * SCALE).div_ceil(part));
     }
 
     /// Starts charging the running vCPU's VM.

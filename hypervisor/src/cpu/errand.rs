@@ -41,7 +41,7 @@ pub fn run(
     let (me, now) = (id(cpu), Arch::now());
     expiry::due(cpu.index, now);
     let mut schedule = SCHEDULE.lock(me);
-    wake_sleepers(&mut schedule, cpu, now);
+    let now = wake_sleepers(&mut schedule, cpu, now);
     let switch = match step {
         Step::Wait(until) => {
             schedule.set_deadline(me, vcpu.id, until);

@@ -64,7 +64,7 @@ fn unpublish(vcpu: &Vcpu) {
 /// The slow path of an exit. On return a vCPU is loaded, its general registers are in the frame, and it may be
 /// entered.
 pub fn leave(cpu: &mut Cpu, row: RowId) {
-    let now = Arch::now();
+    let mut now = Arch::now();
     let reason = cpu.leave;
     let ticks = now.wrapping_sub(cpu.since);
     let taken = mem::take(&mut cpu.taken);
@@ -105,7 +105,7 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
         Leave::Resched | Leave::Timer => {
             let due = slice_is_over(cpu, now);
             turns::adjust(cpu, vcpu.vm(), due, now);
-            wake_sleepers(&mut schedule, cpu, now);
+            now = wake_sleepers(&mut schedule, cpu, now);
             if due { slice_end(&mut schedule, vcpu, me, now) } else { schedule.pick_next(me, now) }
         }
     };
@@ -311,7 +311,7 @@ fn idle(cpu: &mut Cpu) -> bool {
     let now = Arch::now();
     expiry::due(cpu.index, now);
     let mut schedule = SCHEDULE.lock(id(cpu));
-    wake_sleepers(&mut schedule, cpu, now);
+    let now = wake_sleepers(&mut schedule, cpu, now);
     let switch = schedule.pick_next(id(cpu), now);
     apply(cpu, schedule, switch, now)
 }

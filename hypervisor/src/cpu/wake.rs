@@ -24,10 +24,12 @@ pub fn report_woken(schedule: &mut Locked<'_>, cpu: &mut Cpu) {
     }
 }
 
-/// Wakes sleepers whose deadline has passed, a bounded number of them. Kicks are for this CPU, or are sent immediately.
-pub fn wake_sleepers(schedule: &mut Locked<'_>, cpu: &mut Cpu, now: u64) {
+/// Wakes sleepers whose deadline has passed, a bounded number of them, at their VMs' expense. Kicks are for this CPU, or are sent
+/// immediately. Returns the time, until which nobody else is to be charged.
+#[must_use]
+pub fn wake_sleepers(schedule: &mut Locked<'_>, cpu: &mut Cpu, now: u64) -> u64 {
     let me = id(cpu);
-    let mut woken = 0;
+    let (mut woken, mut ended) = (0, now);
     while woken < AT_ONCE
         && let Some(vcpu) = schedule.expired(me, now)
     {
@@ -38,14 +40,17 @@ pub fn wake_sleepers(schedule: &mut Locked<'_>, cpu: &mut Cpu, now: u64) {
         {
             request_resched(placement.cpu);
         }
+        let began = core::mem::replace(&mut ended, Arch::now());
+        schedule.charge_woken(me, vcpu, began, ended);
     }
     if woken != 0 {
-        cpu.pace.woke(cpu.slice_end.is_some(), now, Arch::now(), slice());
+        cpu.pace.woke(cpu.slice_end.is_some(), now, ended, slice());
     }
     if woken == AT_ONCE {
         // The timer is set again, even if the next deadline is the one for which it has just expired.
         cpu.deadline = Some(0);
     }
+    ended
 }
 
 /// Kicks or wakes a vCPU for which a request was added.

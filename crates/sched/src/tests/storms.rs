@@ -127,6 +127,50 @@ proptest! {
     }
 }
 
+/// Net running time, in ticks, of a busy VM beside one with a busy vCPU and sleepers, seven of which a CPU wakes in each slice. A
+/// wake-up takes `took` ticks of the vCPU that runs meanwhile, and is charged to the sleeper's VM if `charges`. The total is 1000 slices.
+fn beside_sleepers(took: u64, weights: [u16; 2], charges: bool) -> u64 {
+    let mut affinity = std::vec![0; VCPUS_OF_VM];
+    affinity[0] = 1;
+    affinity.resize(2 * VCPUS_OF_VM, 1);
+    let mut machine = Machine::new(1, &affinity);
+    (0..2).for_each(|vm| machine.scheduler.set_share(vm, weights[usize::from(vm)], None));
+    machine.start_all();
+    let mut taken = 0;
+    while machine.now < 1000 * SLICE {
+        machine.tick();
+        // Sleepers that got the CPU sleep again.
+        while machine.current(0).is_some_and(|index| index > VCPUS_OF_VM) {
+            machine.step(cpu(0), Scheduler::block);
+        }
+        if machine.now % SLICE == SLICE / 2 && machine.current(0) == Some(0) {
+            for index in VCPUS_OF_VM + 1..machine.vcpus {
+                let began = machine.now;
+                machine.wake(index);
+                machine.now += took;
+                taken += took;
+                if charges {
+                    machine.scheduler.lock(cpu(0)).charge_woken(cpu(0), vcpu(index), began, machine.now);
+                }
+            }
+        }
+        machine.take_kicks();
+    }
+    machine.check();
+    machine.scheduler.times(vcpu(0), machine.now).ran - taken
+}
+
+/// Sleepers' wake-ups are their own VM's expense: the busy VM's net time is its share.
+#[test]
+fn wake_ups_are_charged_to_the_woken() {
+    for weights in [[100, 100], [300, 100], [100, 300]] {
+        let share = 1000 * SLICE * u64::from(weights[0]) / u64::from(weights[0] + weights[1]);
+        let [charged, not] = [true, false].map(|charges| beside_sleepers(2, weights, charges));
+        assert!(charged.abs_diff(share) <= share / 100 + 2 * SLICE, "{weights:?}: {charged} of {share}, or {not}");
+        assert!(not < charged, "{weights:?}: {not}");
+    }
+}
+
 /// Each attack alone, by all vCPUs of three VMs on sixteen CPUs, with sleepers woken and vCPUs started again without end.
 #[test]
 fn no_single_attack_takes_a_share() {
