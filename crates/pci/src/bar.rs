@@ -23,6 +23,12 @@ impl Bar {
         (self.wide as u32) << 2 | (self.prefetchable as u32) << 3
     }
 
+    /// Address at which it is, as BAR `index` of a function.
+    pub fn address(self, space: &impl ConfigSpace, index: usize) -> u64 {
+        let high = if self.wide { u64::from(space.read(register(index + 1))) << 32 } else { 0 };
+        high | u64::from(space.read(register(index)) & !0xf)
+    }
+
     /// Bytes that are mapped for it: whole pages.
     pub const fn mapped_size(self) -> u64 {
         if self.size < PAGE { PAGE } else { self.size }

@@ -90,22 +90,56 @@ fn what_firmware_left_is_turned_off() {
     let mut function = Physical::virtio();
     function.write(COMMAND, 7);
     function.set(ROM, 0xfe00_0001, 0xffff_f801);
-    silence(&mut function);
+    silence(&mut function, &(0..0));
     assert_eq!((function.read(COMMAND) & 0x547, function.read(ROM)), (0, 0));
 
     let mut bridge = Physical::bridge();
-    silence(&mut bridge);
+    silence(&mut bridge, &(0..0));
     assert_eq!((bridge.read(COMMAND) & 0x547, bridge.read(BRIDGE_ROM)), (0, 0));
     assert_eq!(bridge.read(ROM), 0x1234_5678, "windows stay: nothing goes through them");
 
     let mut host = Physical::bridge();
     host.set(CLASS, 0x0600_0000, 0);
-    silence(&mut host);
+    silence(&mut host, &(0..0));
     assert_eq!(host.read(COMMAND) & 7, 7, "the bus itself stays");
 
     let mut absent = Physical { registers: [u32::MAX; 64], ..Physical::bridge() };
-    silence(&mut absent);
+    silence(&mut absent, &(0..0));
     assert_eq!(absent.read(COMMAND), u32::MAX);
+}
+
+#[test]
+fn the_screen_stays() {
+    let screen = 0x12_c000_0000..0x12_c030_0000;
+    let commands = |space: &Physical| {
+        [&screen, &(0..0), &(0x12_c400_0000..0x12_c430_0000), &(0xc000_0000..0xc030_0000)].map(|screen| {
+            let mut space = space.clone();
+            silence(&mut space, screen);
+            space.read(COMMAND) & 0x547
+        })
+    };
+    // A graphics card with a 64-bit BAR of 16 MiB.
+    let mut card = Physical::virtio();
+    card.set(register(4), 0xc000_000c, !0xff_ffff);
+    card.set(register(5), 0x12, u32::MAX);
+    card.write(COMMAND, 7);
+    assert_eq!(commands(&card), [MEMORY, 0, 0, 0]);
+    card.write(COMMAND, 5);
+    assert_eq!(commands(&card), [0; 4], "it decoded no memory");
+
+    // A bridge to one: 32-bit memory from 0xc1000000, prefetchable memory from 0x12c0000000, each 32 MiB.
+    let mut bridge = Physical::bridge();
+    bridge.set(0x20, 0xc2f0_c100, 0);
+    bridge.set(0x24, 0xc1f1_c001, 0);
+    bridge.set(0x28, 0x12, 0);
+    bridge.set(0x2c, 0x12, 0);
+    assert_eq!(commands(&bridge), [MEMORY, 0, 0, 0]);
+    bridge.set(0x20, 0xc0f0_c000, 0);
+    assert_eq!(commands(&bridge), [MEMORY, 0, 0, MEMORY]);
+    // Both windows are empty: their limits are below their bases.
+    bridge.set(0x20, 0x0000_fff0, 0);
+    bridge.set(0x2c, 0x11, 0);
+    assert_eq!(commands(&bridge), [0; 4]);
 }
 
 #[test]

@@ -113,7 +113,7 @@ fn function(bytes: &[u8]) {
         assert!(bar < BARS);
     }
     let model = VirtualFunction::new(&space, bars);
-    silence(&mut space);
+    silence(&mut space, &(1 << 31..1 << 32));
     let Ok(mut model) = model else { return reach("refused") };
     reach("assigned");
     for bar in model.bars().iter().flatten() {

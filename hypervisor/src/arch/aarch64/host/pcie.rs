@@ -84,9 +84,10 @@ impl HostBridge {
         self.devices?.get(function)
     }
 
-    /// Turns off decoding and bus mastering of all functions on bus 0, and thereby of those behind bridges.
+    /// Turns off decoding and bus mastering of all functions on bus 0, and thereby of those behind bridges. A screen among them is no
+    /// longer visible: BARs of assigned functions may be placed at its addresses.
     pub fn silence(&self) {
-        self.configs().for_each(|mut config| stile_pci::silence(&mut config));
+        self.configs().for_each(|mut config| stile_pci::silence(&mut config, &(0..0)));
     }
 
     /// Turns off bus mastering of all functions on bus 0.

@@ -14,7 +14,7 @@ use stile_board::MAX_ASSIGNED;
 use stile_lock::TicketLock;
 use stile_paging::PAGE_SIZE;
 use stile_paging::frames::Piece;
-use stile_pci::{Address, BARS, Bar, ConfigSpace, register};
+use stile_pci::{Address, BARS, Bar, ConfigSpace};
 
 use super::host::cpu::this_index;
 use super::host::{board, iommu, mmu, pcie};
@@ -125,9 +125,7 @@ fn place_bars(config: &impl ConfigSpace, bars: &[Option<Bar>; BARS], shared: &mu
     let mut addresses = [0; BARS];
     for (index, bar) in bars.iter().enumerate() {
         let Some(bar) = bar else { continue };
-        let of = |index: usize| config.read(register::BAR0 + 4 * index as u8);
-        let high = if bar.wide { u64::from(of(index + 1)) << 32 } else { 0 };
-        let start = high | u64::from(of(index) & !0xf);
+        let start = bar.address(config, index);
         let end = start.checked_add(bar.mapped_size()).filter(|_| start != 0 && start.is_multiple_of(PAGE_SIZE));
         let span = start..end.ok_or("firmware has given its BARs no addresses, or some that are not whole pages")?;
         if !board::get().is_device(&span) {
