@@ -63,11 +63,12 @@ impl Functions {
         second_stage: u64,
         arena: &'static Arena,
     ) -> Result<Functions, &'static str> {
-        iommu::setup().inspect_err(|reason| log!("{name}: PCI functions can't be assigned: {reason}"))?;
         if let (0, Some(bridge)) = (SHARED.lock().assigned, pcie::bridge()) {
             // Firmware may have left functions active: decoding and bus mastering of all are turned off. BARs keep their addresses.
+            // IOMMUs block nothing while they are set up, also if firmware had turned them on: functions are stopped before.
             bridge.silence();
         }
+        iommu::setup().inspect_err(|reason| log!("{name}: PCI functions can't be assigned: {reason}"))?;
         if events::RELEASE.try_get().is_none() {
             events::RELEASE.set(messages::release);
         }

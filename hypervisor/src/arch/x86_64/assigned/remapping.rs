@@ -48,9 +48,9 @@ impl Messages {
             None => Some(RemappingEntry::BLOCKED),
         };
         let RemappingEntry(entry) = wanted.unwrap_or(RemappingEntry::BLOCKED);
-        if self.entries[index % MESSAGES].swap(entry, Ordering::Release) != entry {
-            iommu::invalidate_interrupts(self.function)?;
-        }
+        self.entries[index % MESSAGES].store(entry, Ordering::Release);
+        // Also if it had this value: another CPU may have written it, and not yet have invalidated the former one.
+        iommu::invalidate_interrupts(self.function)?;
         wanted.map(|_| ()).ok_or("the IOMMU can't interrupt a CPU whose APIC ID is above 254")
     }
 }
