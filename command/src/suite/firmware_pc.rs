@@ -62,7 +62,8 @@ pub const AMD_V: &str = "max";
 pub const PLAIN: Firmware<'_> =
     Firmware { program: PROGRAM, files: Some(["OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd"]), arguments: &["-M", "q35"], cpu: NO_VIRTUALIZATION };
 
-const BIOS: Firmware<'_> = Firmware { program: PROGRAM, files: None, arguments: &["-M", "q35"], cpu: NO_VIRTUALIZATION };
+/// The emulator's BIOS.
+pub const BIOS: Firmware<'_> = Firmware { program: PROGRAM, files: None, arguments: &["-M", "q35"], cpu: NO_VIRTUALIZATION };
 
 /// Firmware with Secure Boot on, which keeps its variables from others by system management mode.
 const SECURE: Firmware<'_> = Firmware {
@@ -74,7 +75,7 @@ const SECURE: Firmware<'_> = Firmware {
 
 /// Media, as the emulator's arguments, which `FILE` in them follows.
 pub const DISK: [&str; 4] = ["-device", "virtio-blk-pci,drive=stick,romfile=", "-drive", "if=none,id=stick,format=raw,readonly=on,file="];
-const CD: [&str; 4] = ["-device", "ide-cd,drive=stick", "-drive", "if=none,id=stick,media=cdrom,format=raw,readonly=on,file="];
+pub const CD: [&str; 4] = ["-device", "ide-cd,drive=stick", "-drive", "if=none,id=stick,media=cdrom,format=raw,readonly=on,file="];
 
 /// A folder as a disk, which the emulator makes of it.
 const FOLDER: [&str; 4] = ["-device", "virtio-blk-pci,drive=stick,romfile=", "-drive", "if=none,id=stick,format=raw,readonly=on,file=fat:"];
@@ -149,7 +150,7 @@ fn runs_on_amd_v() -> Result<()> {
 fn starts_by_multiboot2() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let (program, table) = (dir.path().join("stile.efi"), dir.path().join("spcr"));
-    make(dir.path(), "pc", &["--netboot".as_ref(), dir.path().as_os_str(), "--append".as_ref(), "only=multiboot".as_ref()])?;
+    make_with(dir.path(), "pc", &["--netboot".as_ref(), dir.path().as_os_str(), "--append".as_ref(), "only=multiboot".as_ref()])?;
     fs::write(&table, spcr())?;
     let acpi = format!("file={}", table.display());
     let second_port = ["-M", "q35", "-serial", "null", "-acpitable", &acpi];
@@ -182,18 +183,31 @@ fn spcr() -> Vec<u8> {
 }
 
 /// Makes an image by `stile image` with a program for guests.
-fn image(dir: &Path, program: &str, arguments: &[&str]) -> Result<PathBuf> {
+///
+/// # Errors
+/// The guest does not compile, or the image can't be made.
+pub fn image(dir: &Path, program: &str, arguments: &[&str]) -> Result<PathBuf> {
     let image = dir.join("stick.img");
-    make(dir, program, &[&[OsStr::new("-o"), image.as_os_str()][..], &arguments.iter().map(OsStr::new).collect::<Vec<_>>()].concat())?;
+    make_with(dir, program, &[&[OsStr::new("-o"), image.as_os_str()][..], &arguments.iter().map(OsStr::new).collect::<Vec<_>>()].concat())?;
     Ok(image)
 }
 
 /// Runs `stile image` with a program for guests.
-fn make(dir: &Path, program: &str, arguments: &[&OsStr]) -> Result<()> {
+///
+/// # Errors
+/// The guest does not compile, or the image can't be made.
+pub fn make_with(dir: &Path, program: &str, arguments: &[&OsStr]) -> Result<()> {
     let kernel = Programs::build(Arch::X86_64)?.path(program)?;
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args(["image", "--arch", "x86_64", "--memory", "64M", "--kernel", &kernel]).args(arguments).current_dir(dir);
-    let output = command.output()?;
+    let machine = ["--arch", "x86_64", "--memory", "64M", "--kernel", &kernel].map(OsStr::new);
+    make(dir, &[&machine, arguments].concat())
+}
+
+/// Runs `stile image`.
+///
+/// # Errors
+/// It fails.
+pub fn make(dir: &Path, arguments: &[&OsStr]) -> Result<()> {
+    let output = Command::new(std::env::current_exe()?).arg("image").args(arguments).current_dir(dir).output()?;
     ensure!(output.status.success(), "stile image: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }

@@ -34,6 +34,7 @@ mod operated;
 mod operator;
 mod output;
 mod pc;
+mod pc_start;
 mod raspberry_pi;
 mod reconfigured;
 mod report_in_browser;
@@ -97,6 +98,7 @@ fn emulated([arm, pc]: &[Programs; 2]) -> Result<Vec<Test>> {
     tests.extend(native::TESTS.map(|(name, program, cpu)| Test::new(name, Arch::X86_64, move || native::test(program, cpu))));
     let in_words = |test: firmware_pc::Run| move || test().map_err(|error| format!("{error:#}"));
     tests.extend(firmware_pc::TESTS.map(|(name, test)| Test::new(name, Arch::X86_64, in_words(test))));
+    tests.extend(pc_start::TESTS.map(|(name, test)| Test::new(name, Arch::X86_64, in_words(test))));
     tests.extend(bench_stick::TESTS.map(|(name, arch, test)| Test::new(name, arch, in_words(test))));
     tests.extend(reconfigured::TESTS.map(|(name, arch, test)| Test::new(name, arch, in_words(test))));
     tests.push(Test::new(starved::NAME, Arch::X86_64, in_words(starved::test)));

@@ -160,7 +160,11 @@ start_displaced:
     mov     eax, 0x80000001
     cpuid
     bt      edx, 29                 // 64-bit mode
+    jnc     1f
+    bt      edx, 20                 // execute-disable
     jc      2f
+    lea     esi, [ebp + no_execute_disable_pa]
+    jmp     refuse
 1:  lea     esi, [ebp + no_long_mode_pa]
     jmp     refuse
 
@@ -250,11 +254,14 @@ refuse:
 .global no_long_mode
 no_long_mode:
     .asciz "Stile can't run here: the CPU has no 64-bit mode\r\n"
+.global no_execute_disable
+no_execute_disable:
+    .asciz "Stile can't run here: the CPU has no execute-disable bit, or the firmware hides it\r\n"
 
 // Turns 64-bit mode on (the manual, "Initializing IA-32e Mode"): the caller's far jump enters it. EBP = displacement of the image. Changes EAX, ECX and EDX.
 enter_long:
-    mov     eax, cr4
-    or      eax, 1 << 5             // PAE
+    // All other bits are off: with LA57, which a loader may leave behind, the tables would be read as those of five-level paging.
+    mov     eax, 1 << 5             // PAE
     mov     cr4, eax
     lea     eax, [ebp + tables_pa]
     mov     cr3, eax

@@ -10,10 +10,14 @@ use uefi_raw::table::system::SystemTable;
 use uefi_raw::{Handle, Status};
 
 use super::host::board::{self, Board, LOW};
+use super::host::instructions::cpuid;
 use crate::efi::{ACPI, Identity, MAP, PAGE, TEXT, exit, fail, find, frame_buffer, read_configuration};
 use crate::once::Once;
 
 core::arch::global_asm!(include_str!("efi.S"));
+
+/// Execute-disable: EDX of CPUID leaf 0x8000_0001.
+const EXECUTE_DISABLE: u32 = 1 << 20;
 
 /// Buffer for the boot medium's configuration file.
 struct Text(UnsafeCell<[u8; TEXT]>);
@@ -43,6 +47,10 @@ pub fn board() -> Option<&'static Board> {
 unsafe extern "C" fn efi_main(handle: Handle, system: &SystemTable, image: u64) -> Status {
     // SAFETY: firmware passes its system table, and boot services have not ended.
     let boot = unsafe { &*system.boot_services };
+    if cpuid(0x8000_0001, 0).edx & EXECUTE_DISABLE == 0 {
+        // Later only the first serial port would show this (boot.S).
+        return fail(system, "Stile: the CPU has no execute-disable bit, or the firmware hides it");
+    }
     let Some(root) = find(system, ACPI) else { return fail(system, "Stile: the firmware has no ACPI tables") };
     let tables = match Tables::read_at(&Identity, root as u64) {
         Ok(tables) => tables,
