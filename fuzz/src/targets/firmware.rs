@@ -20,7 +20,21 @@ pub const ACPI: Target = Target {
     run: acpi,
     seeds: tables,
     mutations: 3000,
-    marks: &["no tables", "tables", "named", "cpu", "i/o apic", "override", "power-off", "configuration space", "iommu", "assignable"],
+    marks: &[
+        "no tables",
+        "tables",
+        "named",
+        "cpu",
+        "i/o apic",
+        "override",
+        "power-off",
+        "configuration space",
+        "iommu",
+        "assignable",
+        "node",
+        "console",
+        "debug port",
+    ],
 };
 
 /// A board's device tree.
@@ -72,23 +86,36 @@ fn tables() -> Vec<Vec<u8>> {
     iommu[36..72].copy_from_slice(&[
         1, 0, 0, 0, 72, 0, 0, 0, 0, 0xa0, 0, 1, 3, 0x10, 0, 0, 4, 0x1f, 0, 0, 66, 0x20, 0, 0, 0, 0x28, 0, 0, 2, 0x30, 0, 0, 0, 0, 0, 0,
     ]);
+    let mut affinities = [0; 68];
+    // CPU 4 and 1 MiB of memory are in node 1.
+    affinities[12..20].copy_from_slice(&[0, 16, 1, 4, 1, 0, 0, 0]);
+    affinities[28..32].copy_from_slice(&[1, 40, 1, 0]);
+    (affinities[46], affinities[56]) = (0x10, 1);
+    // Bytes at I/O ports from 2f8h on: interrupt 3, 115,200 baud.
+    const PORT: [u8; 12] = [1, 8, 0, 1, 0xf8, 2, 0, 0, 0, 0, 0, 0];
+    let mut console = [0; 44];
+    console[4..16].copy_from_slice(&PORT);
+    (console[16], console[17], console[22]) = (1, 3, 7);
+    let mut debug = [0; 42];
+    // One device, whose registers are named 22 bytes after its start.
+    (debug[0], debug[4], debug[9], debug[21], debug[26]) = (44, 1, 34, 0x80, 22);
+    debug[30..42].copy_from_slice(&PORT);
     let common = [
         place(16, b"APIC", &CONTROLLERS),
         place(48, b"FACP", &fixed),
         place(80, b"DSDT", b"\x08_S5_\x12\x08\x04\x0a\x05\x01\0\0"),
         place(128, b"MCFG", &spaces),
         place(144, b"IVRS", &iommu),
+        place(160, b"SRAT", &affinities),
+        place(176, b"SPCR", &console),
+        place(192, b"DBG2", &debug),
     ];
+    const NAMED: [u8; 7] = [16, 48, 128, 144, 160, 176, 192];
     let rsdp = |revision: u8, rsdt: [u8; 4], xsdt: [u8; 4]| {
         [&[0, 36][..], b"RSD PTR \0STILE ", &[revision], &rsdt, &36u32.to_le_bytes(), &xsdt, &[0; 8]].concat()
     };
-    let narrow = [
-        &common.concat()[..],
-        &place(112, b"RSDT", &[address(16), address(48), address(128), address(144)].concat()),
-        &rsdp(0, address(112), [0; 4]),
-    ]
-    .concat();
-    let wide: Vec<u8> = [16, 48, 128, 144].iter().flat_map(|&at| [address(at), [0; 4]].concat()).collect();
+    let narrow = [&common.concat()[..], &place(112, b"RSDT", NAMED.map(address).as_flattened()), &rsdp(0, address(112), [0; 4])].concat();
+    let wide: Vec<u8> = NAMED.iter().flat_map(|&at| [address(at), [0; 4]].concat()).collect();
     let wide = [&common.concat()[..], &place(112, b"XSDT", &wide), &rsdp(2, [0; 4], address(112))].concat();
     vec![narrow, wide]
 }
@@ -176,6 +203,9 @@ fn acpi(bytes: &[u8]) {
         ("configuration space", !tables.configuration_spaces.is_empty()),
         ("iommu", !tables.ivrs.iommus.is_empty()),
         ("assignable", (0..=0xff).any(|id| tables.ivrs.check(id).is_ok())),
+        ("node", tables.numa.nodes().next().is_some()),
+        ("console", tables.console.is_some()),
+        ("debug port", tables.debug_port.is_some()),
     ];
     marks.into_iter().filter(|(_, is_reached)| *is_reached).for_each(|(mark, _)| reach(mark));
     for port in [tables.console, tables.debug_port].into_iter().flatten() {
