@@ -40,6 +40,8 @@ mod tests;
 mod trace;
 #[cfg_attr(not(target_os = "none"), allow(dead_code, reason = "used by real back ends"))]
 mod uart_16550;
+#[allow(dead_code, reason = "not every back end has such boards")]
+mod uart_cadence;
 mod upload;
 mod vm;
 mod wall_clock;

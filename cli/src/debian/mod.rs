@@ -103,12 +103,25 @@ pub fn kernel_for(arch: Arch, kernel: DebianKernel, freshness: Freshness) -> Res
     })
 }
 
-/// The device tree of the Raspberry Pi 4.
+/// A board whose device tree Debian has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Board {
+    /// The Raspberry Pi 4.
+    RaspberryPi4,
+    /// Xilinx's ZCU102, revision 1.0.
+    Zcu102,
+}
+
+/// A board's device tree.
 ///
 /// # Errors
 /// No mirror; a failed download with nothing in the cache.
-pub fn raspberry_pi(freshness: Freshness) -> Result<PathBuf> {
-    Ok(store::get(Arch::Aarch64, Item::RaspberryPi6_1, freshness)?.dir.join("device-tree"))
+pub fn device_tree(board: Board, freshness: Freshness) -> Result<PathBuf> {
+    let name = match board {
+        Board::RaspberryPi4 => store::RASPBERRY_PI_4,
+        Board::Zcu102 => store::ZCU102,
+    };
+    Ok(store::get(Arch::Aarch64, Item::DeviceTrees6_1, freshness)?.dir.join(name))
 }
 
 /// The statically linked busybox for Arm.

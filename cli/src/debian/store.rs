@@ -47,8 +47,8 @@ pub enum Item {
     Xen,
     /// UEFI firmware (EDK2) of Debian 13.
     Edk2,
-    /// The device tree of the Raspberry Pi 4 that comes with the kernel of Debian 12.
-    RaspberryPi6_1,
+    /// Device trees that come with the kernel of Debian 12.
+    DeviceTrees6_1,
     /// The kernel of Debian 12 with the modules of its KVM for VMX, for x86-64.
     KvmHost6_1,
     /// The kernel of Debian 12 with the modules of its KVM for AMD-V.
@@ -77,7 +77,7 @@ impl Item {
                 Self::Drivers6_12,
                 Self::Kernel6_1,
                 Self::Drivers6_1,
-                Self::RaspberryPi6_1,
+                Self::DeviceTrees6_1,
                 Self::Installer,
                 Self::Busybox,
                 Self::Xen,
@@ -112,7 +112,7 @@ impl Item {
             Self::Busybox => "busybox",
             Self::Xen => "xen",
             Self::Edk2 => "edk2",
-            Self::RaspberryPi6_1 => "raspberry-pi:6.1",
+            Self::DeviceTrees6_1 => "device-trees:6.1",
             Self::KvmHost6_1 => "kvm-host:6.1",
             Self::KvmHostAmd6_1 => "kvm-host-amd:6.1",
         }
@@ -123,7 +123,7 @@ impl Item {
         match self {
             Self::NewestKernel | Self::NewestDrivers => "trixie-backports",
             Self::Kernel6_12 | Self::General6_12 | Self::Drivers6_12 | Self::Installer | Self::Busybox | Self::Xen | Self::Edk2 => "trixie",
-            Self::Kernel6_1 | Self::Drivers6_1 | Self::RaspberryPi6_1 | Self::KvmHost6_1 | Self::KvmHostAmd6_1 => "bookworm",
+            Self::Kernel6_1 | Self::Drivers6_1 | Self::DeviceTrees6_1 | Self::KvmHost6_1 | Self::KvmHostAmd6_1 => "bookworm",
         }
     }
 
@@ -138,7 +138,7 @@ impl Item {
             Self::NewestKernel => kernel(Choice::NewestCloud),
             Self::NewestDrivers => index::newest_named(packages, &modules::package_of(&kernel(Choice::NewestCloud)?.name)),
             Self::Drivers6_12 => kernel(series("6.12")),
-            Self::Drivers6_1 | Self::RaspberryPi6_1 => kernel(series("6.1")),
+            Self::Drivers6_1 | Self::DeviceTrees6_1 => kernel(series("6.1")),
             Self::Kernel6_12 => kernel(series("6.12")),
             Self::General6_12 => kernel(Choice::General("6.12")),
             Self::Kernel6_1 | Self::KvmHost6_1 | Self::KvmHostAmd6_1 => kernel(series("6.1")),
@@ -170,13 +170,19 @@ impl Item {
             Self::Xen => {
                 &[Wanted { is: |path| matches!(path, "boot/xen-4.20-arm64" | "boot/xen-4.20-amd64.gz"), name: "xen", required: true }]
             }
-            Self::RaspberryPi6_1 => {
-                &[Wanted { is: |path| path.ends_with("/broadcom/bcm2711-rpi-4-b.dtb"), name: "device-tree", required: true }]
-            }
+            Self::DeviceTrees6_1 => &[
+                Wanted { is: |path| path.ends_with("/broadcom/bcm2711-rpi-4-b.dtb"), name: RASPBERRY_PI_4, required: true },
+                Wanted { is: |path| path.ends_with("/xilinx/zynqmp-zcu102-rev1.0.dtb"), name: ZCU102, required: true },
+            ],
             Self::Edk2 => &[Wanted { is: |path| path == "usr/share/qemu-efi-aarch64/QEMU_EFI.fd", name: "firmware", required: true }],
         }
     }
 }
+
+/// Files of [`Item::DeviceTrees6_1`].
+pub const RASPBERRY_PI_4: &str = "raspberry-pi-4";
+/// See [`RASPBERRY_PI_4`].
+pub const ZCU102: &str = "zcu102";
 
 /// Modules of KVM for AMD-V: `kvm-amd.ko` names the driver of AMD's secure processor, and that one the generator of random numbers.
 const KVM_HOST_OF_AMD: &[Wanted] = &[

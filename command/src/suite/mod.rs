@@ -7,6 +7,7 @@
 mod amd;
 mod amd_devices;
 mod bench_stick;
+mod boards;
 mod broken_trees;
 mod browser;
 mod checks;
@@ -35,7 +36,6 @@ mod operator;
 mod output;
 mod pc;
 mod pc_start;
-mod raspberry_pi;
 mod reconfigured;
 mod report_in_browser;
 mod run;
@@ -103,7 +103,7 @@ fn emulated([arm, pc]: &[Programs; 2]) -> Result<Vec<Test>> {
     tests.extend(reconfigured::TESTS.map(|(name, arch, test)| Test::new(name, arch, in_words(test))));
     tests.push(Test::new(starved::NAME, Arch::X86_64, in_words(starved::test)));
     tests.extend(broken_trees::all(arm)?);
-    tests.extend(raspberry_pi::TESTS.map(|(name, test)| Test::new(name, Arch::Aarch64, in_words(test))));
+    tests.extend(boards::TESTS.map(|(name, test)| Test::new(name, Arch::Aarch64, in_words(test))));
     tests.extend(soak::SHORT.map(|round| Test::new(round.name, round.arch, move || round.run())));
     tests.extend(long::TESTS.map(|(name, test)| Test::new(name, Arch::Aarch64, test)));
     tests.extend(table::all(arm, pc)?);

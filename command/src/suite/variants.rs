@@ -36,6 +36,7 @@ pub const NAMES: &[&str] = &[
     "firmware/stick",
     "gicv2/migrate",
     "gicv2/save",
+    "gicv2/zcu102",
     "guest/ablated/cortex-a57",
     "isolation/hostile-on-16-cpus",
     "isolation/storms-on-16-cpus",

@@ -1,4 +1,4 @@
-//! The serial port of a board, by its device tree (bindings `arm,pl011`, `8250`, `brcm,bcm2835-aux-uart`).
+//! The serial port of a board, by its device tree (bindings `arm,pl011`, `8250`, `brcm,bcm2835-aux-uart`, `cdns,uart`).
 
 use dtoolkit::fdt::{Fdt, FdtNode};
 
@@ -18,6 +18,8 @@ pub enum Kind {
         /// Number of bytes that it takes when it says that its transmitter is empty.
         fifo: u8,
     },
+    /// Cadence's, as in Xilinx's SoCs.
+    Cadence,
 }
 
 /// A serial port.
@@ -32,6 +34,8 @@ pub struct SerialPort {
 }
 
 const PL011: &str = "arm,pl011";
+/// Names of Cadence's.
+const CADENCE: [&str; 3] = ["cdns,uart-r1p12", "cdns,uart-r1p8", "xlnx,xuartps"];
 /// Bytes in the FIFO of a 16550A and of Synopsys' UART.
 pub(crate) const FIFO: u8 = 16;
 /// Relatives of the 16550, and their FIFO's size. The transmitter of Broadcom's says that it is empty when there is room for one
@@ -46,8 +50,11 @@ impl SerialPort {
     pub fn find(tree: &Fdt<'_>) -> Option<SerialPort> {
         let chosen = chosen(tree).filter(is_enabled).and_then(|node| SerialPort::read(tree, node));
         let pl011 = || find(tree, PL011).and_then(|node| SerialPort::read(tree, node));
-        let other =
-            || find_each(tree, COMPATIBLE.map(|(name, _)| name)).into_iter().flatten().find_map(|node| SerialPort::read(tree, node));
+        let other = || {
+            let [a, b, c, d, e] = COMPATIBLE.map(|(name, _)| name);
+            let [f, g, h] = CADENCE;
+            find_each(tree, [a, b, c, d, e, f, g, h]).into_iter().flatten().find_map(|node| SerialPort::read(tree, node))
+        };
         chosen.or_else(pl011).or_else(other)
     }
 
@@ -55,6 +62,8 @@ impl SerialPort {
         let cell = |name| cells(&node, name).first().copied();
         let kind = if is_compatible(&node, PL011) {
             Kind::Pl011
+        } else if CADENCE.iter().any(|name| is_compatible(&node, name)) {
+            Kind::Cadence
         } else {
             let &(name, fifo) = COMPATIBLE.iter().find(|&&(name, _)| is_compatible(&node, name))?;
             let words = if name == BROADCOM { (2, 4) } else { (0, 1) };
@@ -69,7 +78,9 @@ impl SerialPort {
         };
         let registers = registers::<1>(tree, node).into_iter().next()?;
         let size = match kind {
+            // Up to the last register in use.
             Kind::Pl011 => 0x48,
+            Kind::Cadence => 0x34,
             Kind::Compatible { shift, .. } => 8 << shift,
         };
         (registers.end - registers.start >= size).then(|| SerialPort { kind, registers, intid: intid(&cells(&node, "interrupts")) })
@@ -133,6 +144,10 @@ mod tests {
         assert_eq!(at(ports(Some("serial7"), &both)), Some((0x1000, Kind::Pl011)));
         assert_eq!(at(ports(None, &both)), Some((0x1000, Kind::Pl011)));
         assert_eq!(ports(None, &both).unwrap().intid, Some(33));
+        // Each name of Cadence's alone.
+        for name in CADENCE {
+            assert_eq!(at(ports(None, &[("vendor,uart", &[]), (name, &[])])), Some((0x2000, Kind::Cadence)));
+        }
         // One that Stile has no driver for.
         assert_eq!(at(ports(Some("serial1"), &[(PL011, &[]), ("vendor,uart", &[])])), Some((0x1000, Kind::Pl011)));
         assert_eq!(ports(None, &[("vendor,uart", &[])]), None);

@@ -1,4 +1,4 @@
-//! The board's serial port: a PL011, or a UART that is compatible with the 16550.
+//! The board's serial port: a PL011, a UART that is compatible with the 16550, or Cadence's.
 
 use stile_firmware::serial::{Kind, SerialPort};
 
@@ -7,10 +7,12 @@ use super::pl011::Pl011;
 use crate::address_space;
 use crate::once::Once;
 use crate::uart_16550::{Registers, Uart16550};
+use crate::uart_cadence::{self, Cadence};
 
 enum Uart {
     Pl011(Pl011),
     Compatible(Uart16550<Window>),
+    Cadence(Cadence<Mmio>),
 }
 
 /// Registers of a 16550, in memory.
@@ -33,6 +35,16 @@ impl Registers for Window {
     }
 }
 
+impl uart_cadence::Registers for Mmio {
+    fn read(&self, offset: usize) -> u32 {
+        self.read32(offset)
+    }
+
+    fn write(&self, offset: usize, value: u32) {
+        self.write32(offset, value);
+    }
+}
+
 static UART: Once<Uart> = Once::new();
 
 /// Maps the port's registers, and takes it over.
@@ -41,6 +53,7 @@ pub fn setup(port: &SerialPort) {
     UART.set(match port.kind {
         Kind::Pl011 => Uart::Pl011(Pl011::new(registers)),
         Kind::Compatible { shift, wide, fifo } => Uart::Compatible(Uart16550::new(Window { registers, shift, wide }, fifo)),
+        Kind::Cadence => Uart::Cadence(Cadence::new(registers)),
     });
 }
 
@@ -49,6 +62,7 @@ pub fn try_send(byte: u8) -> bool {
     UART.try_get().is_none_or(|uart| match uart {
         Uart::Pl011(uart) => uart.try_send(byte),
         Uart::Compatible(uart) => uart.try_send(byte),
+        Uart::Cadence(uart) => uart.try_send(byte),
     })
 }
 
@@ -57,6 +71,7 @@ pub fn try_receive() -> Option<u8> {
     match UART.try_get()? {
         Uart::Pl011(uart) => uart.try_receive(),
         Uart::Compatible(uart) => uart.try_receive(),
+        Uart::Cadence(uart) => uart.try_receive(),
     }
 }
 
@@ -65,6 +80,7 @@ pub fn set_interrupts(receive: bool, send: bool) {
     match UART.try_get() {
         Some(Uart::Pl011(uart)) => uart.set_interrupts(receive, send),
         Some(Uart::Compatible(uart)) => uart.set_interrupts(receive, send),
+        Some(Uart::Cadence(uart)) => uart.set_interrupts(receive, send),
         None => {}
     }
 }

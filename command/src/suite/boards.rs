@@ -1,5 +1,5 @@
-//! The emulated Raspberry Pi 4 with Debian's device tree: a GIC-400, CPUs that wait at spin tables, buses that translate addresses,
-//! two kinds of serial port, and no PSCI.
+//! Emulated boards with Debian's device trees. The Raspberry Pi 4: a GIC-400, CPUs that wait at spin tables, buses that translate
+//! addresses, two kinds of serial port, and no PSCI. Xilinx's ZCU102: a GIC-400 whose pages are repeated, and Cadence's serial port.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,16 +12,20 @@ use rustix::process::Signal;
 
 use stile::child::end_with_parent;
 use stile::config::Arch;
-use stile::debian::{self, Freshness};
+use stile::debian::{self, Board, Freshness};
 use stile::programs::{PASSED, Programs};
 
 /// A test: the error is for people.
 pub type Run = fn() -> Result<()>;
 
 /// The tests' names, and the tests.
-pub const TESTS: [(&str, Run); 2] = [("gicv2/raspi4b/pl011", || run("smp", PL011)), ("gicv2/raspi4b/mini-uart", || run("gic", MINI_UART))];
+pub const TESTS: [(&str, Run); 3] = [
+    ("gicv2/raspi4b/pl011", || raspberry_pi("smp", PL011)),
+    ("gicv2/raspi4b/mini-uart", || raspberry_pi("gic", MINI_UART)),
+    ("gicv2/zcu102", zcu102),
+];
 
-/// The number of the board's serial port.
+/// The number of the Raspberry Pi's serial port.
 const PL011: usize = 0;
 const MINI_UART: usize = 1;
 
@@ -30,15 +34,28 @@ const PROGRAM: &str = "qemu-system-aarch64";
 /// Time limit of a run, which takes 6 seconds of CPU time and waits for timers.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Runs a suite with as many vCPUs as the board has CPUs, with the console at one of its ports. In the end the board turns off.
-fn run(suite: &str, port: usize) -> Result<()> {
+/// Runs a suite on the Raspberry Pi 4 with the console at one of its ports.
+fn raspberry_pi(suite: &str, port: usize) -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let image = image(dir.path(), &Programs::build(Arch::Aarch64)?.path(suite)?)?;
-    let tree = device_tree(dir.path(), port)?;
-    let log = dir.path().join("serial.log");
+    let tree = raspberry_pis_tree(dir.path(), port)?;
+    run(dir.path(), &["-M", "raspi4b"], &tree, suite, port, "Raspberry Pi 4")
+}
+
+/// Runs a suite on Xilinx's ZCU102.
+fn zcu102() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let tree = debian::device_tree(Board::Zcu102, Freshness::Weekly)?;
+    run(dir.path(), &["-M", "xlnx-zcu102,virtualization=on", "-smp", "4", "-m", "1G"], &tree, "smp", 0, "ZynqMP ZCU102")
+}
+
+/// Runs a suite with as many vCPUs as the board has CPUs. In the end the board turns off. `port`: the number of the serial port
+/// that is the console, of two.
+fn run(dir: &Path, machine: &[&str], tree: &Path, suite: &str, port: usize, model: &str) -> Result<()> {
+    let image = image(dir, &Programs::build(Arch::Aarch64)?.path(suite)?)?;
+    let log = dir.join("serial.log");
     let mut command = Command::new(PROGRAM);
-    command.args(["-M", "raspi4b", "-display", "none", "-no-reboot", "-kernel"]).arg(image).arg("-dtb").arg(tree);
-    for number in [PL011, MINI_UART] {
+    command.args(machine).args(["-display", "none", "-no-reboot", "-kernel"]).arg(image).arg("-dtb").arg(tree);
+    for number in 0..2 {
         command.args(["-serial", &if number == port { format!("file:{}", log.display()) } else { "null".to_owned() }]);
     }
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -57,7 +74,7 @@ fn run(suite: &str, port: usize) -> Result<()> {
     }
     let text = text();
     let all_start = !text.contains("start: ") && !text.contains("has not started");
-    ensure!(text.contains("Raspberry Pi 4") && text.contains(PASSED) && all_start, "the serial line:\n{text}");
+    ensure!(text.contains(model) && text.contains(PASSED) && all_start, "the serial line:\n{text}");
     Ok(())
 }
 
@@ -71,10 +88,10 @@ fn image(dir: &Path, kernel: &str) -> Result<PathBuf> {
     Ok(image)
 }
 
-/// Debian's tree, whose console is the mini UART; without that choice it is the PL011.
-fn device_tree(dir: &Path, port: usize) -> Result<PathBuf> {
+/// Debian's tree of the Raspberry Pi 4, whose console is the mini UART; without that choice it is the PL011.
+fn raspberry_pis_tree(dir: &Path, port: usize) -> Result<PathBuf> {
     const CHOICE: &[u8] = b"serial1:115200n8";
-    let original = debian::raspberry_pi(Freshness::Weekly)?;
+    let original = debian::device_tree(Board::RaspberryPi4, Freshness::Weekly)?;
     if port == MINI_UART {
         return Ok(original);
     }
