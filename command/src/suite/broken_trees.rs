@@ -1,4 +1,4 @@
-//! Device trees that contradict themselves or lack something: Stile says what is wrong. One with much space at its end works.
+//! Device trees that are malformed, contradict themselves or lack something: Stile says what is wrong. One with much space at its end works.
 
 use std::fs;
 use std::process::Command;
@@ -20,13 +20,19 @@ struct Case {
 
 const LONG: &str = "firmware/long-tree";
 
-const CASES: [Case; 2] = [
+const CASES: [Case; 3] = [
     Case { name: "firmware/no-gic", change: [b"arm,gic-v3\0", b"none,gic3\0\0"], says: "has neither a GICv3 nor a GICv2" },
     // The distributor's address, of two cells.
     Case {
         name: "firmware/gic-in-memory",
         change: [&[0, 0, 0, 0, 8, 0, 0, 0], &[0, 0, 0, 0, 0x44, 0, 0, 0]],
         says: "it has the registers of the GIC in memory",
+    },
+    // The name of the console's node (FDT_BEGIN_NODE before it) is not text.
+    Case {
+        name: "firmware/malformed-tree",
+        change: [b"\0\0\0\x01pl011@9000000\0", b"\0\0\0\x01pl\xff11@9000000\0"],
+        says: "the device tree is malformed",
     },
 ];
 

@@ -13,16 +13,16 @@ use crate::tree_writer::TreeWriter;
 /// Nodes inside each other. Real trees have fewer than 10; readers recurse.
 pub const MAX_DEPTH: usize = 32;
 
-const MAGIC: u32 = 0xd00d_feed;
-const HEADER: usize = 40;
+pub(crate) const MAGIC: u32 = 0xd00d_feed;
+pub(crate) const HEADER: usize = 40;
 /// The version whose header has the lengths of both blocks.
-const VERSION: u32 = 17;
+pub(crate) const VERSION: u32 = 17;
 
-const BEGIN_NODE: u32 = 1;
-const END_NODE: u32 = 2;
-const PROPERTY: u32 = 3;
-const NOP: u32 = 4;
-const END: u32 = 9;
+pub(crate) const BEGIN_NODE: u32 = 1;
+pub(crate) const END_NODE: u32 = 2;
+pub(crate) const PROPERTY: u32 = 3;
+pub(crate) const NOP: u32 = 4;
+pub(crate) const END: u32 = 9;
 
 /// Why a device tree can't be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ fn check(tree: &[u8]) -> Result<Fdt<'_>, Malformed> {
     Ok(Fdt::new_unchecked(tree))
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
+pub(crate) fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
@@ -201,7 +201,7 @@ fn check_structure(tree: &[u8], mut at: usize, strings: &[u8]) -> Result<(), Mal
     if word(tree, at) == Some(END) { Ok(()) } else { Err(Malformed::Token) }
 }
 
-const fn aligned(at: usize) -> usize {
+pub(crate) const fn aligned(at: usize) -> usize {
     at.next_multiple_of(4)
 }
 

@@ -1,5 +1,5 @@
 //! Parsers for what firmware and boot loaders say of the machine: an Arm board's device tree ([`device_tree`],
-//! [`nodes`]), a PC's ACPI tables ([`acpi`]) and Multiboot information ([`multiboot`], [`multiboot2`]), UEFI's memory map
+//! [`salvage`], [`nodes`]), a PC's ACPI tables ([`acpi`]) and Multiboot information ([`multiboot`], [`multiboot2`]), UEFI's memory map
 //! ([`efi`]) and frame buffers ([`frame_buffer`]), a PC's RAM by these maps ([`ram`]), serial ports ([`serial`],
 //! [`serial_tables`]), nodes of memory and CPUs ([`numa`]), and a PC's PCI configuration space ([`mcfg`]) and IOMMUs ([`ivrs`]).
 //!
@@ -29,6 +29,7 @@ pub mod multiboot2;
 pub mod nodes;
 pub mod numa;
 pub mod ram;
+pub mod salvage;
 pub mod serial;
 pub mod serial_tables;
 pub mod srat;

@@ -7,7 +7,7 @@ use stile_firmware::acpi::Tables;
 use stile_firmware::multiboot2::Information;
 use stile_firmware::serial::SerialPort;
 use stile_firmware::serial_tables::{Interrupt, Space};
-use stile_firmware::{MAX_CPUS, Memory, device_tree, multiboot, nodes, ram};
+use stile_firmware::{MAX_CPUS, Memory, device_tree, multiboot, nodes, ram, salvage};
 use vm_fdt::{FdtReserveEntry, FdtWriter};
 
 use crate::input::Input;
@@ -43,7 +43,7 @@ pub const DEVICE_TREE: Target = Target {
     run: device_tree,
     seeds: trees,
     mutations: 4000,
-    marks: &["malformed", "tree", "ram", "reserved", "uart", "gic", "timers", "psci"],
+    marks: &["malformed", "salvaged", "tree", "ram", "reserved", "uart", "gic", "timers", "psci"],
 };
 
 /// Multiboot information.
@@ -278,6 +278,14 @@ fn tree() -> vm_fdt::FdtWriterResult<Vec<u8>> {
 
 /// Reads a board as the hypervisor does.
 fn device_tree(bytes: &[u8]) {
+    if device_tree::parse_start(bytes).is_err() {
+        let mut rest = bytes.to_vec();
+        salvage::salvage(&mut rest);
+        if let Ok(tree) = device_tree::parse_start(&rest) {
+            reach("salvaged");
+            let _ = SerialPort::find(&tree);
+        }
+    }
     let Ok(tree) = device_tree::parse(bytes) else { return reach("malformed") };
     reach("tree");
     let mut ram: Vec<Range<u64>> = Vec::new();

@@ -1,6 +1,6 @@
 //! Boot, from `boot.S` to the first guest, on the boot CPU and the others.
 
-use stile_firmware::device_tree;
+use stile_firmware::{device_tree, salvage};
 use stile_speculation::aarch64::has_speculative_at;
 
 use crate::address_space::Span;
@@ -32,15 +32,30 @@ const TREE_BLOCKS: u64 = 2;
 extern "C" fn boot(dtb: u64, image: u64) -> ! {
     features::set(features::detect());
     let mapped = TREE_BLOCKS * BLOCK - dtb % BLOCK;
-    // SAFETY: by the boot protocol, `dtb` is the physical address of a device tree, which nothing modifies; boot.S mapped the block in
-    // which it begins, and the next one.
-    let blob = unsafe { core::slice::from_raw_parts(address_space::physical(dtb), mapped as usize) };
-    // Without a device tree there is no console for a message. The boot protocol allows 2 MiB; of longer trees, space at the end may be
-    // out of reach.
-    let Ok(tree) = device_tree::parse_start(blob) else { halt() };
+    let place = address_space::physical(dtb);
+    // SAFETY: by the boot protocol, `dtb` is the physical address of a device tree, which nothing else modifies; boot.S mapped the block
+    // in which it begins, and the next one.
+    let blob = unsafe { core::slice::from_raw_parts(place, mapped as usize) };
+    // The boot protocol allows 2 MiB; of longer trees, space at the end may be out of reach.
+    let (tree, is_malformed) = match device_tree::parse_start(blob) {
+        Ok(tree) => (tree, false),
+        Err(_) => {
+            // SAFETY: the same memory, to which no other reference is left: the parser has returned none.
+            let blob = unsafe { core::slice::from_raw_parts_mut(place, mapped as usize) };
+            salvage::salvage(blob);
+            // Without a device tree there is no console for a message.
+            let Ok(tree) = device_tree::parse_start(blob) else { halt() };
+            (tree, true)
+        }
+    };
     let dtb = dtb..dtb + tree.data().len() as u64;
-    let board = Board::new(&tree, affinity());
+    let mut board = Board::new(&tree, affinity());
     let image = address_space::image_at(image);
+    let has_memory = board.ram.iter().any(|ram| ram.contains(&image.start)) && board.ram.iter().any(|ram| ram.contains(&dtb.start));
+    if !has_memory {
+        // Texts of the tree are not mapped below.
+        board.model = "unknown board";
+    }
     let blob = address_space::blob(&board.ram, &image);
     if board.gicv2().is_some() {
         // SAFETY: the boot tables of boot.S map the image without restrictions, and no other CPU was started.
@@ -67,6 +82,12 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
         crate::refuse(
             "it was started at EL1: the machine must give it EL2 (a VM of Stile: nested = true; QEMU: -M virt,virtualization=on)",
         );
+    }
+    if is_malformed {
+        crate::refuse("the device tree is malformed: it ends, or has a name or token that is none, where it must not");
+    }
+    if !has_memory {
+        crate::refuse("the device tree has no memory where Stile's image and the tree itself are");
     }
     if board.reserves_more {
         crate::refuse("the device tree has too many memory reservations (at most 96)");
