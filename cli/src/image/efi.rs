@@ -23,7 +23,8 @@ pub const PAGE: usize = 4096;
 const DIRECTORIES: usize = IMAGE_DIRECTORY_ENTRY_BASERELOC + 1;
 
 /// Writes the PE header of an image whose UEFI entry point is at offset `entry`: the first page holds the headers, one section the rest.
-/// The image is padded to whole pages. Returns `None` if the image has no space for the header.
+/// The image is padded to whole pages. Returns `None` if the image has no space for the header; for Arm, also if anything else is in the first
+/// page, of which some loaders (U-Boot's) load the headers only.
 pub fn write_header(arch: Arch, image: &mut Vec<u8>, entry: u32) -> Option<()> {
     image.resize(image.len().next_multiple_of(PAGE), 0);
     let size = u32::try_from(image.len()).ok()?;
@@ -91,6 +92,9 @@ pub fn write_header(arch: Arch, image: &mut Vec<u8>, entry: u32) -> Option<()> {
     let directories = [0; DIRECTORIES * size_of::<ImageDataDirectory>()];
     let header = [&signature[..], bytes_of(&file), bytes_of(&optional), &directories, bytes_of(&section)].concat();
     let at = word(image, HEADER_AT)? as usize;
+    if arch == Arch::Aarch64 && image.get(at.checked_add(ROOM)?..PAGE)?.iter().any(|byte| *byte != 0) {
+        return None;
+    }
     let room = image.get_mut(at..)?.get_mut(..ROOM)?;
     room.get_mut(..header.len())?.copy_from_slice(&header);
     Some(())
@@ -111,6 +115,7 @@ mod tests {
 
     fn is_an_efi_program(arch: Arch, architecture: object::Architecture) {
         let mut image = vec![0x55; 3 * PAGE + 5];
+        image[HEADER_AT + 4..PAGE].fill(0);
         image[..2].copy_from_slice(b"MZ");
         image[HEADER_AT..HEADER_AT + 4].copy_from_slice(&64_u32.to_le_bytes());
         write_header(arch, &mut image, 0x1040).unwrap();
@@ -121,5 +126,17 @@ mod tests {
         assert_eq!(sections, [(0x1000, 3 * PAGE as u64, Some((0x1000, 3 * PAGE as u64)))]);
         assert_eq!(super::super::pe::end(&image), Some(4 * PAGE as u64));
         assert_eq!(write_header(arch, &mut Vec::new(), 0), None);
+    }
+
+    #[test]
+    fn nothing_is_between_headers_and_section() {
+        let mut image = vec![0; 2 * PAGE];
+        image[HEADER_AT] = 64;
+        assert_eq!(write_header(Arch::Aarch64, &mut image.clone(), 0x1000), Some(()));
+        for at in [64 + ROOM, PAGE - 1] {
+            image[at] = 1;
+            assert_eq!(write_header(Arch::Aarch64, &mut image.clone(), 0x1000), None, "{at:#x}");
+            image[at] = 0;
+        }
     }
 }

@@ -58,6 +58,7 @@ mod test;
 mod together;
 mod topology;
 mod traced;
+mod u_boot;
 mod variants;
 mod waits;
 
@@ -104,6 +105,8 @@ fn emulated([arm, pc]: &[Programs; 2]) -> Result<Vec<Test>> {
     tests.push(Test::new(starved::NAME, Arch::X86_64, in_words(starved::test)));
     tests.extend(broken_trees::all(arm)?);
     tests.extend(boards::TESTS.map(|(name, test)| Test::new(name, Arch::Aarch64, in_words(test))));
+    let (name, test) = u_boot::TEST;
+    tests.push(Test::new(name, Arch::Aarch64, in_words(test)));
     tests.extend(soak::SHORT.map(|round| Test::new(round.name, round.arch, move || round.run())));
     tests.extend(long::TESTS.map(|(name, test)| Test::new(name, Arch::Aarch64, test)));
     tests.extend(table::all(arm, pc)?);

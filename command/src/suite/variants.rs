@@ -34,6 +34,7 @@ pub const NAMES: &[&str] = &[
     "firmware/pc-stick",
     "firmware/pc-vmx-locked",
     "firmware/stick",
+    "firmware/u-boot",
     "gicv2/migrate",
     "gicv2/save",
     "gicv2/zcu102",
