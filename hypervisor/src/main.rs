@@ -42,6 +42,10 @@ mod trace;
 mod uart_16550;
 #[allow(dead_code, reason = "not every back end has such boards")]
 mod uart_cadence;
+#[allow(dead_code, reason = "not every back end has such boards")]
+mod uart_imx;
+#[allow(dead_code, reason = "not every back end has such boards")]
+mod uart_words;
 mod upload;
 mod vm;
 mod wall_clock;

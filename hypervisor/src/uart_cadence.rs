@@ -4,6 +4,8 @@
 //! Interrupt causes are latched: an event sets a bit of the interrupt status, which stays until it is written as 1. A cause is therefore
 //! cleared only where its next event is certain to come, or where the FIFO is looked at afterwards.
 
+use crate::uart_words::WordRegisters;
+
 /// Control.
 const CONTROL: usize = 0x00;
 /// Mode.
@@ -34,18 +36,10 @@ const TRANSMITTER_FULL: u32 = 1 << 4;
 /// All causes of interrupts.
 const ALL: u32 = 0x1fff;
 
-/// Access to the registers, which the caller maps.
-pub trait Registers {
-    /// Reads the register at an offset in bytes.
-    fn read(&self, offset: usize) -> u32;
-    /// Writes the register at an offset in bytes.
-    fn write(&self, offset: usize, value: u32);
-}
-
 /// A UART.
 pub struct Cadence<R>(R);
 
-impl<R: Registers> Cadence<R> {
+impl<R: WordRegisters> Cadence<R> {
     /// Takes over a UART with firmware's speed: 8N1, interrupts disabled. Keeps the bytes in its FIFOs.
     pub fn new(registers: R) -> Self {
         registers.write(INTERRUPT_DISABLE, ALL);
@@ -145,7 +139,7 @@ mod tests {
         }
     }
 
-    impl Registers for &Model {
+    impl WordRegisters for &Model {
         fn read(&self, offset: usize) -> u32 {
             let received = &self.received;
             match offset {

@@ -101,6 +101,7 @@ pub fn describe(
                 tree.cells("reg-io-width", &[if wide { 4 } else { 1 }]);
             }
             Kind::Cadence => tree.text("compatible", "xlnx,xuartps"),
+            Kind::Imx => tree.text("compatible", "fsl,imx6q-uart"),
         }
         tree.reg(core::iter::once(port.address..port.address.saturating_add(UART_SIZE)));
         if let Some(intid) = port.interrupt.and_then(Interrupt::global) {

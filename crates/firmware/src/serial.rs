@@ -1,4 +1,4 @@
-//! The serial port of a board, by its device tree (bindings `arm,pl011`, `8250`, `brcm,bcm2835-aux-uart`, `cdns,uart`).
+//! The serial port of a board, by its device tree (bindings `arm,pl011`, `8250`, `brcm,bcm2835-aux-uart`, `cdns,uart`, `fsl-imx-uart`).
 
 use dtoolkit::fdt::{Fdt, FdtNode};
 
@@ -20,6 +20,8 @@ pub enum Kind {
     },
     /// Cadence's, as in Xilinx's SoCs.
     Cadence,
+    /// NXP's, of the i.MX 6 and 8M.
+    Imx,
 }
 
 /// A serial port.
@@ -36,6 +38,8 @@ pub struct SerialPort {
 const PL011: &str = "arm,pl011";
 /// Names of Cadence's.
 const CADENCE: [&str; 3] = ["cdns,uart-r1p12", "cdns,uart-r1p8", "xlnx,xuartps"];
+/// NXP's.
+const IMX: &str = "fsl,imx6q-uart";
 /// Bytes in the FIFO of a 16550A and of Synopsys' UART.
 pub(crate) const FIFO: u8 = 16;
 /// Relatives of the 16550, and their FIFO's size. The transmitter of Broadcom's says that it is empty when there is room for one
@@ -53,7 +57,7 @@ impl SerialPort {
         let other = || {
             let [a, b, c, d, e] = COMPATIBLE.map(|(name, _)| name);
             let [f, g, h] = CADENCE;
-            find_each(tree, [a, b, c, d, e, f, g, h]).into_iter().flatten().find_map(|node| SerialPort::read(tree, node))
+            find_each(tree, [a, b, c, d, e, f, g, h, IMX]).into_iter().flatten().find_map(|node| SerialPort::read(tree, node))
         };
         chosen.or_else(pl011).or_else(other)
     }
@@ -64,6 +68,8 @@ impl SerialPort {
             Kind::Pl011
         } else if CADENCE.iter().any(|name| is_compatible(&node, name)) {
             Kind::Cadence
+        } else if is_compatible(&node, IMX) {
+            Kind::Imx
         } else {
             let &(name, fifo) = COMPATIBLE.iter().find(|&&(name, _)| is_compatible(&node, name))?;
             let words = if name == BROADCOM { (2, 4) } else { (0, 1) };
@@ -81,6 +87,7 @@ impl SerialPort {
             // Up to the last register in use.
             Kind::Pl011 => 0x48,
             Kind::Cadence => 0x34,
+            Kind::Imx => 0xb8,
             Kind::Compatible { shift, .. } => 8 << shift,
         };
         (registers.end - registers.start >= size).then(|| SerialPort { kind, registers, intid: intid(&cells(&node, "interrupts")) })
@@ -119,7 +126,7 @@ mod tests {
         for (number, (name, properties)) in (1..).zip(ports) {
             let node = fdt.begin_node(&std::format!("port@{number}000")).unwrap();
             fdt.property_string("compatible", name).unwrap();
-            fdt.property_array_u32("reg", &[number << 12, 0x48]).unwrap();
+            fdt.property_array_u32("reg", &[number << 12, if *name == IMX { 0xb8 } else { 0x48 }]).unwrap();
             fdt.property_array_u32("interrupts", &[0, number, 4]).unwrap();
             for &(name, value) in *properties {
                 fdt.property_u32(name, value).unwrap();
@@ -148,6 +155,7 @@ mod tests {
         for name in CADENCE {
             assert_eq!(at(ports(None, &[("vendor,uart", &[]), (name, &[])])), Some((0x2000, Kind::Cadence)));
         }
+        assert_eq!(at(ports(None, &[(IMX, &[])])), Some((0x1000, Kind::Imx)));
         // One that Stile has no driver for.
         assert_eq!(at(ports(Some("serial1"), &[(PL011, &[]), ("vendor,uart", &[])])), Some((0x1000, Kind::Pl011)));
         assert_eq!(ports(None, &[("vendor,uart", &[])]), None);

@@ -1,4 +1,4 @@
-//! The board's serial port: a PL011, a UART that is compatible with the 16550, or Cadence's.
+//! The board's serial port: a PL011, a UART that is compatible with the 16550, Cadence's, or NXP's.
 
 use stile_firmware::serial::{Kind, SerialPort};
 
@@ -7,12 +7,15 @@ use super::pl011::Pl011;
 use crate::address_space;
 use crate::once::Once;
 use crate::uart_16550::{Registers, Uart16550};
-use crate::uart_cadence::{self, Cadence};
+use crate::uart_cadence::Cadence;
+use crate::uart_imx::Imx;
+use crate::uart_words::WordRegisters;
 
 enum Uart {
     Pl011(Pl011),
     Compatible(Uart16550<Window>),
     Cadence(Cadence<Mmio>),
+    Imx(Imx<Mmio>),
 }
 
 /// Registers of a 16550, in memory.
@@ -35,7 +38,7 @@ impl Registers for Window {
     }
 }
 
-impl uart_cadence::Registers for Mmio {
+impl WordRegisters for Mmio {
     fn read(&self, offset: usize) -> u32 {
         self.read32(offset)
     }
@@ -54,6 +57,7 @@ pub fn setup(port: &SerialPort) {
         Kind::Pl011 => Uart::Pl011(Pl011::new(registers)),
         Kind::Compatible { shift, wide, fifo } => Uart::Compatible(Uart16550::new(Window { registers, shift, wide }, fifo)),
         Kind::Cadence => Uart::Cadence(Cadence::new(registers)),
+        Kind::Imx => Uart::Imx(Imx::new(registers)),
     });
 }
 
@@ -63,6 +67,7 @@ pub fn try_send(byte: u8) -> bool {
         Uart::Pl011(uart) => uart.try_send(byte),
         Uart::Compatible(uart) => uart.try_send(byte),
         Uart::Cadence(uart) => uart.try_send(byte),
+        Uart::Imx(uart) => uart.try_send(byte),
     })
 }
 
@@ -72,6 +77,7 @@ pub fn try_receive() -> Option<u8> {
         Uart::Pl011(uart) => uart.try_receive(),
         Uart::Compatible(uart) => uart.try_receive(),
         Uart::Cadence(uart) => uart.try_receive(),
+        Uart::Imx(uart) => uart.try_receive(),
     }
 }
 
@@ -81,6 +87,7 @@ pub fn set_interrupts(receive: bool, send: bool) {
         Some(Uart::Pl011(uart)) => uart.set_interrupts(receive, send),
         Some(Uart::Compatible(uart)) => uart.set_interrupts(receive, send),
         Some(Uart::Cadence(uart)) => uart.set_interrupts(receive, send),
+        Some(Uart::Imx(uart)) => uart.set_interrupts(receive, send),
         None => {}
     }
 }
