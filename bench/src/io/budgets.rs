@@ -34,8 +34,8 @@ fn exceeded(budgets: &ByPath, row: &Row) -> Vec<String> {
     let Some(budget) = budgets.get(row.path.name()).and_then(|budgets| budgets.get(row.load.work.name)) else {
         return vec![format!("{what} has no budget")];
     };
-    let client = row.client.unwrap_or(f64::INFINITY);
-    let sides = [("all VMs", row.figure.total(), budget.exits), ("the client", client, budget.client)];
+    let client = row.bound.client.unwrap_or(f64::INFINITY);
+    let sides = [("all VMs", row.bound.exits, budget.exits), ("the client", client, budget.client)];
     let over = sides.into_iter().filter(|(_, exits, most)| exits > most);
     over.map(|(whose, exits, most)| format!("{what}: {exits:.3} exits of {whose} a request, and its budget is {most}")).collect()
 }
@@ -43,13 +43,16 @@ fn exceeded(budgets: &ByPath, row: &Row) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::super::limit::Budget;
+    use super::super::row::Bound;
     use super::*;
     use crate::full::{Counts, Figure};
     use crate::io::load::LOADS;
 
     fn row(exits: u64, client: Option<f64>) -> Row {
         let counts = Counts { exits: [("kick".to_owned(), exits)].into(), instructions: 1000, hypervisor: 0 };
-        Row { load: &LOADS[0], path: Path::Served, figure: Figure::of_each(&counts, 100), client }
+        let figure = Figure::of_each(&counts, 100);
+        let bound = Bound { exits: figure.total(), client };
+        Row { load: &LOADS[0], path: Path::Served, figure, client, bound }
     }
 
     #[test]

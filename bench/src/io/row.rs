@@ -23,6 +23,44 @@ pub struct Row {
     pub figure: Figure,
     /// Exits per request of the VM that makes the requests, if it is a VM.
     pub client: Option<f64>,
+    /// Exits per request for budgets.
+    pub bound: Bound,
+}
+
+/// Exits per request of which a device's interrupts are bounded by its requests, whenever it completes them.
+///
+/// A device interrupts once for each request that it completes, or for several, depending on the developer's machine. If they are more in the
+/// first run than in the second, the difference of both runs' interrupts exceeds that of their requests. So the interrupts are all of the
+/// second run's, those of the boot included, by its requests. Other exits are the difference.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Bound {
+    /// Of all VMs.
+    pub exits: f64,
+    /// Of the VM that makes the requests, if it is a VM.
+    pub client: Option<f64>,
+}
+
+/// The row of the ledger for interrupts of devices.
+const DEVICE: &str = "IRQ: device";
+
+/// Exits by reason.
+type Exits = BTreeMap<String, u64>;
+
+impl Bound {
+    /// The second run makes twice as many requests as the first: `units`.
+    fn of(first: &Run, second: &Run, units: u32) -> Self {
+        let client = first.client.as_ref().zip(second.client.as_ref());
+        Self {
+            exits: bound(&first.counts.exits, &second.counts.exits, units),
+            client: client.map(|(first, second)| bound(first, second, units)),
+        }
+    }
+}
+
+fn bound(first: &Exits, second: &Exits, units: u32) -> f64 {
+    let interrupts = second.get(DEVICE).copied().unwrap_or(0) as f64;
+    let others = |exits: &Exits| exits.iter().filter(|(reason, _)| *reason != DEVICE).map(|(_, number)| *number as f64).sum::<f64>();
+    (interrupts / 2.0 + others(second) - others(first)) / f64::from(units)
 }
 
 /// A line of JSON.
@@ -47,13 +85,16 @@ impl Row {
     /// The second run took no more instructions than the first.
     pub fn of(load: &'static Load, path: Path, first: &Run, second: &Run) -> Result<Self> {
         let figure = Figure::difference(&first.counts, &second.counts, load.work.units)?;
-        let each = |(first, second): (u64, u64)| (second as f64 - first as f64) / f64::from(load.work.units);
-        Ok(Self { load, path, figure, client: first.client.zip(second.client).map(each) })
+        let units = load.work.units;
+        let sum = |exits: &Exits| exits.values().sum::<u64>() as f64;
+        let each = |(first, second): (&Exits, &Exits)| (sum(second) - sum(first)) / f64::from(units);
+        let client = first.client.as_ref().zip(second.client.as_ref()).map(each);
+        Ok(Self { load, path, figure, client, bound: Bound::of(first, second, units) })
     }
 
     /// The line of JSON.
     pub fn line<'a>(&'a self, cpu: &'a str) -> Line<'a> {
-        let Self { load, path, figure, client } = self;
+        let Self { load, path, figure, client, .. } = self;
         Line {
             load: load.work.name,
             path: path.name(),
@@ -74,7 +115,7 @@ pub fn table(cpu: &str, rows: &[Row]) -> String {
     table.load_style(presets::NOTHING);
     table.set_header(["load", "path", "instructions", "native", "hypervisor", "exits", "the client's", "by reason"]);
     let mut last = "";
-    for Row { load, path, figure, client } in rows {
+    for Row { load, path, figure, client, .. } in rows {
         let native = rows.iter().find(|other| other.load.work.name == load.work.name && other.path == Path::Native);
         let under = |text: String| if *path == Path::Native { String::new() } else { text };
         table.add_row([
@@ -109,7 +150,7 @@ mod tests {
     fn run(units: u64, each: u64, client: Option<u64>) -> Run {
         let counts =
             Counts { exits: [("kick".to_owned(), 100 + 2 * units)].into(), instructions: 1000 + units * each, hypervisor: 150 * units };
-        Run { counts, client: client.map(|each| 50 + each * units) }
+        Run { counts, client: client.map(|each| [("kick".to_owned(), 50 + each * units)].into()) }
     }
 
     fn row(path: Path, each: u64, client: Option<u64>) -> Row {
@@ -130,6 +171,18 @@ mod tests {
             (json["path"].as_str(), json["exits"].as_f64(), json["exits_client"].as_f64()),
             (Some("stile-served"), Some(2.0), Some(1.0))
         );
+    }
+
+    /// A disk that completed several requests at once in the first run, and only there: 1.06 interrupts for each further request.
+    #[test]
+    fn interrupts_are_bounded_by_requests() {
+        let run = |units: u64, interrupts: u64| {
+            let exits: Exits = [(DEVICE.to_owned(), interrupts), ("kick".to_owned(), 7 + units / 100)].into();
+            Run { counts: Counts { exits: exits.clone(), instructions: 1000 * units, hypervisor: 0 }, client: Some(exits) }
+        };
+        let row = Row::of(&LOADS[1], Path::Assigned, &run(8000, 6720), &run(16_000, 15_200)).unwrap();
+        assert!(row.figure.total() > 1.06 && row.client > Some(1.06), "{row:?}");
+        assert_eq!(row.bound, Bound { exits: 0.96, client: Some(0.96) });
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A run of a load, and its counts.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use stile_blob::IpiAccess;
@@ -49,6 +50,6 @@ impl Job<'_> {
 pub struct Run {
     /// Those of all VMs and of Stile. Exits are without those of timers.
     pub counts: Counts,
-    /// Exits of the VM that makes the requests, if it is a VM, without those of its timer.
-    pub client: Option<u64>,
+    /// Exits by reason of the VM that makes the requests, if it is a VM, without those of its timer.
+    pub client: Option<BTreeMap<String, u64>>,
 }

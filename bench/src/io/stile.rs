@@ -48,7 +48,7 @@ pub fn run(job: &Job<'_>, served: bool) -> Result<Run> {
     for exits in [&mut all, &mut client] {
         exits.remove(TIMER);
     }
-    Ok(Run { counts: Counts { exits: all, ..counts }, client: Some(client.values().sum()) })
+    Ok(Run { counts: Counts { exits: all, ..counts }, client: Some(client) })
 }
 
 /// The machine's configuration: the first VM makes the requests, and on a network the second one answers them.
