@@ -1,22 +1,28 @@
 //! A virtio block device (Virtio 1.2, section 5.2) with the content of a file or block device.
 
+mod request;
+mod transfers;
+
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use libc::c_long;
 use virtio_bindings::virtio_blk::{
     VIRTIO_BLK_F_BLK_SIZE, VIRTIO_BLK_F_DISCARD, VIRTIO_BLK_F_FLUSH, VIRTIO_BLK_F_RO, VIRTIO_BLK_F_SEG_MAX, VIRTIO_BLK_F_TOPOLOGY,
-    VIRTIO_BLK_F_WRITE_ZEROES, VIRTIO_BLK_ID_BYTES, VIRTIO_BLK_S_IOERR, VIRTIO_BLK_S_OK, VIRTIO_BLK_S_UNSUPP, VIRTIO_BLK_T_FLUSH,
-    VIRTIO_BLK_T_GET_ID, VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT,
+    VIRTIO_BLK_F_WRITE_ZEROES, VIRTIO_BLK_ID_BYTES, VIRTIO_BLK_S_UNSUPP, VIRTIO_BLK_T_FLUSH, VIRTIO_BLK_T_GET_ID, VIRTIO_BLK_T_IN,
+    VIRTIO_BLK_T_OUT,
 };
-use virtio_queue::{DescriptorChain, Error, Queue, Reader, Writer};
+use virtio_queue::{Error, Queue, QueueOwnedT, QueueT};
 use vm_memory::GuestMemoryMmap;
 
-use crate::server::{Backend, Progress, use_buffers};
+use crate::server::{BATCH, Backend, Progress, use_batch, use_buffers};
 use crate::vhost_user::Kind;
+pub use request::QUEUE_SIZE;
+use request::{Part, Refused, Request};
+use transfers::{BUFFER, Direction, Transfers};
 
 /// Unit of addresses and sizes of a disk, in bytes.
 pub const SECTOR: u64 = 512;
@@ -35,55 +41,45 @@ pub const DISK: Kind = Kind {
     has_sessions: false,
 };
 
-/// Maximum number of descriptors of a disk's queue.
-pub const QUEUE_SIZE: u16 = 256;
-
-/// Bytes that are copied at once between the client's buffers and the file.
-const CHUNK: usize = 128 << 10;
-
 /// Identification that a client's driver reads.
 const ID: &[u8] = b"stile-devices";
 
 /// A disk.
 pub struct Disk {
     file: File,
+    /// Transfers bypass the page cache: those that are done have reached the disk.
+    is_direct: bool,
     sectors: u64,
     read_only: bool,
     /// Each write is on stable storage before it is completed: the driver does not flush (section 5.2.6.2).
     write_through: bool,
-    /// Copies of the client's data: it can change its buffers at any time.
-    buffer: Box<[u8]>,
+    /// Transfers of requests that were taken, with copies of the client's data: it can change its buffers at any time.
+    transfers: Transfers,
+    /// Requests that were taken and not answered, in their order, and the parts of those of a batch.
+    taken: Vec<(Request, State)>,
+    parts: Vec<Part>,
 }
 
-/// The first part of a request. Fields are in the byte order of Virtio.
-struct Header {
-    kind: u32,
-    sector: u64,
-}
-
-/// A request that can't be carried out: its status.
-struct Refused(u8);
-
-impl Refused {
-    const IO: Self = Self(VIRTIO_BLK_S_IOERR as u8);
-}
-
-impl From<io::Error> for Refused {
-    fn from(_: io::Error) -> Self {
-        Self::IO
-    }
+/// Progress of a request.
+enum State {
+    /// Number of bytes of data that were written to the client.
+    Done(Result<u32, Refused>),
+    /// The transfer with this number.
+    Reading(usize),
+    Writing(usize),
 }
 
 impl Disk {
     /// Opens a disk, whose size is that of the file without an incomplete sector at its end.
     ///
     /// # Errors
-    /// The file can't be opened for what the disk allows.
+    /// The file can't be opened for what the disk allows; the kernel has no asynchronous I/O.
     pub fn open(path: &Path, read_only: bool) -> io::Result<Self> {
-        let mut file = OpenOptions::new().read(true).write(!read_only).open(path)?;
+        let (mut file, is_direct) = open(path, read_only)?;
         // A block device's metadata does not have its size.
         let sectors = file.seek(SeekFrom::End(0))? / SECTOR;
-        Ok(Self { file, sectors, read_only, write_through: true, buffer: vec![0; CHUNK].into() })
+        let (transfers, taken) = (Transfers::new()?, Vec::with_capacity(BATCH));
+        Ok(Self { file, is_direct, sectors, read_only, write_through: true, transfers, taken, parts: Vec::new() })
     }
 
     /// Writes everything to stable storage.
@@ -94,93 +90,167 @@ impl Disk {
         if self.read_only { Ok(()) } else { self.file.sync_data() }
     }
 
-    fn carry_out(&mut self, reader: &mut Reader<'_>, writer: &mut Writer<'_>) -> Result<(), Refused> {
-        let header = Header::read(reader)?;
-        match header.kind {
-            VIRTIO_BLK_T_IN => self.read(header.sector, writer),
-            VIRTIO_BLK_T_OUT => self.write(header.sector, reader),
-            VIRTIO_BLK_T_FLUSH => Ok(self.flush()?),
-            VIRTIO_BLK_T_GET_ID => {
-                let mut id = [0; VIRTIO_BLK_ID_BYTES as usize];
-                id[..ID.len()].copy_from_slice(ID);
-                let length = writer.available_bytes().min(id.len());
-                Ok(writer.write_all(&id[..length])?)
-            }
-            _ => Err(Refused(VIRTIO_BLK_S_UNSUPP as u8)),
-        }
-    }
-
-    /// The place of `length` bytes at a sector in the file.
-    fn place(&self, sector: u64, length: usize) -> Result<u64, Refused> {
-        let sectors = length as u64 / SECTOR;
-        let fits = sector.checked_add(sectors).is_some_and(|end| end <= self.sectors);
-        let is_whole = (length as u64).is_multiple_of(SECTOR);
-        if fits && is_whole { Ok(sector * SECTOR) } else { Err(Refused::IO) }
-    }
-
-    fn read(&mut self, sector: u64, writer: &mut Writer<'_>) -> Result<(), Refused> {
-        let mut at = self.place(sector, writer.available_bytes())?;
-        while writer.available_bytes() != 0 {
-            let length = writer.available_bytes().min(CHUNK);
-            let chunk = &mut self.buffer[..length];
-            self.file.read_exact_at(chunk, at)?;
-            writer.write_all(chunk)?;
-            at += length as u64;
-        }
+    /// Takes a request. Its transfer is carried out together with those of others; requests that can't wait are carried out behind these.
+    fn take(&mut self, memory: &GuestMemoryMmap, queue: &mut Queue, request: Request) -> Result<(), Error> {
+        let state = match self.begin(memory, queue, &request)? {
+            Ok(state) => state,
+            Err(refused) => State::Done(Err(refused)),
+        };
+        self.taken.push((request, state));
         Ok(())
     }
 
-    fn write(&mut self, sector: u64, reader: &mut Reader<'_>) -> Result<(), Refused> {
-        let mut at = self.place(sector, reader.available_bytes())?;
-        if self.read_only {
-            return Err(Refused::IO);
+    fn begin(&mut self, memory: &GuestMemoryMmap, queue: &mut Queue, request: &Request) -> Result<Result<State, Refused>, Error> {
+        let header = match request.header(memory, &self.parts) {
+            Ok(header) => header,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let (direction, length) = match header.kind {
+            VIRTIO_BLK_T_IN => (Direction::Read, request.room()),
+            VIRTIO_BLK_T_OUT => (Direction::Write, request.length()),
+            VIRTIO_BLK_T_FLUSH => {
+                self.finish(memory, queue)?;
+                return Ok(self.flush().map(|()| State::Done(Ok(0))).map_err(Refused::from));
+            }
+            VIRTIO_BLK_T_GET_ID => return Ok(self.identify(memory, request)),
+            _ => return Ok(Err(Refused(VIRTIO_BLK_S_UNSUPP as u8))),
+        };
+        let (at, length) = match self.place(header.sector, length) {
+            Ok(place) if direction == Direction::Read || !self.read_only => place,
+            _ => return Ok(Err(Refused::IO)),
+        };
+        if length == 0 {
+            return Ok(Ok(State::Done(Ok(0))));
         }
-        while reader.available_bytes() != 0 {
-            let length = reader.available_bytes().min(CHUNK);
-            let chunk = &mut self.buffer[..length];
-            reader.read_exact(chunk)?;
-            self.file.write_all_at(chunk, at)?;
-            at += length as u64;
+        if length > BUFFER {
+            self.finish(memory, queue)?;
+            return Ok(self.carry_out_in_parts(memory, request, direction, (at, length)));
         }
-        if self.write_through {
-            return Ok(self.file.sync_data()?);
+        if !self.transfers.has_room(length) {
+            self.finish(memory, queue)?;
         }
-        let start = sector * SECTOR;
-        Ok(self.write_back(start, at - start)?)
+        let number = self.transfers.add(direction, at, length);
+        if direction == Direction::Read {
+            return Ok(Ok(State::Reading(number)));
+        }
+        let copied = request.read(memory, &self.parts, 0, self.transfers.bytes(number));
+        if copied.is_err() {
+            self.transfers.remove_last();
+        }
+        Ok(copied.map(|()| State::Writing(number)))
     }
 
-    /// Has the kernel write a range of its cache to the file's device. A client outlives this VM and repeats no answered write, so an
-    /// answered write must not be in this VM's memory alone. The write is not stable before the client flushes: the device may have a
-    /// cache of its own, and a file system unwritten metadata.
-    fn write_back(&self, start: u64, length: u64) -> io::Result<()> {
-        const ALL: libc::c_uint = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
-        // A length of 0 is one to the end of the file.
-        if length == 0 {
-            return Ok(());
+    fn identify(&self, memory: &GuestMemoryMmap, request: &Request) -> Result<State, Refused> {
+        let mut id = [0; VIRTIO_BLK_ID_BYTES as usize];
+        id[..ID.len()].copy_from_slice(ID);
+        let length = id.len().min(usize::try_from(request.room()).unwrap_or(usize::MAX));
+        request.write(memory, &self.parts, 0, &id[..length])?;
+        Ok(State::Done(Ok(length as u32)))
+    }
+
+    /// The place of `length` bytes at a sector in the file, and their number.
+    fn place(&self, sector: u64, length: u64) -> Result<(u64, usize), Refused> {
+        let fits = sector.checked_add(length / SECTOR).is_some_and(|end| end <= self.sectors);
+        let length = usize::try_from(length).ok().filter(|length| fits && (*length as u64).is_multiple_of(SECTOR));
+        length.map(|length| (sector * SECTOR, length)).ok_or(Refused::IO)
+    }
+
+    /// Carries out a request of more data than the buffer has room for.
+    fn carry_out_in_parts(
+        &mut self,
+        memory: &GuestMemoryMmap,
+        request: &Request,
+        direction: Direction,
+        (at, length): (u64, usize),
+    ) -> Result<State, Refused> {
+        for skip in (0..length).step_by(BUFFER) {
+            let (count, skip) = ((length - skip).min(BUFFER), skip as u64);
+            let number = self.transfers.add(direction, at + skip, count);
+            let done = match direction {
+                Direction::Write => {
+                    let copied = request.read(memory, &self.parts, skip, self.transfers.bytes(number));
+                    copied.and_then(|()| Ok(self.carry_out()?))
+                }
+                Direction::Read => {
+                    let read = self.carry_out().map_err(Refused::from);
+                    read.and_then(|()| request.write(memory, &self.parts, skip, self.transfers.bytes(number)))
+                }
+            };
+            let done = if self.transfers.is_done(number) { done } else { Err(Refused::IO) };
+            self.transfers.clear();
+            done?;
         }
+        let written = if direction == Direction::Read { u32::try_from(length).unwrap_or(u32::MAX) } else { 0 };
+        Ok(State::Done(Ok(written)))
+    }
+
+    /// Carries out all transfers. Then writes are not in this VM's memory alone, or on stable storage, if the driver does not flush.
+    ///
+    /// A client outlives this VM and repeats no answered write. The write is not stable before the client flushes: the device may have a cache
+    /// of its own, and a file system unwritten metadata.
+    fn carry_out(&mut self) -> io::Result<()> {
+        self.transfers.carry_out(&self.file);
+        let mut writes = self.transfers.writes().peekable();
+        if self.write_through && writes.peek().is_some() {
+            return self.file.sync_data();
+        }
+        if self.is_direct { Ok(()) } else { writes.try_for_each(|(at, length)| self.write_back(at, length)) }
+    }
+
+    /// Has the kernel write a range of its cache to the file's device.
+    fn write_back(&self, start: u64, length: usize) -> io::Result<()> {
+        const ALL: libc::c_uint = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
         let (file, start, length) = (c_long::from(self.file.as_raw_fd()), start as c_long, length as c_long);
         // SAFETY: the call takes numbers only, and accesses no memory of this process.
         let status = unsafe { libc::syscall(libc::SYS_sync_file_range, file, start, length, c_long::from(ALL)) };
         if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
+
+    /// Carries out the transfers of all requests that were taken, and answers these in their order: the next server begins behind the last
+    /// answer.
+    fn finish(&mut self, memory: &GuestMemoryMmap, queue: &mut Queue) -> Result<(), Error> {
+        let carried_out = self.carry_out();
+        for (request, state) in self.taken.drain(..) {
+            let result = match state {
+                State::Done(result) => result,
+                State::Writing(number) if self.transfers.is_done(number) && carried_out.is_ok() => Ok(0),
+                State::Reading(number) if self.transfers.is_done(number) => {
+                    let data = self.transfers.bytes(number);
+                    request.write(memory, &self.parts, 0, data).map(|()| data.len() as u32)
+                }
+                State::Writing(_) | State::Reading(_) => Err(Refused::IO),
+            };
+            queue.add_used(memory, request.head, request.answer(memory, result))?;
+        }
+        self.transfers.clear();
+        Ok(())
+    }
+
+    /// Takes a batch of requests at most, and answers them. Returns their number.
+    fn serve_batch(&mut self, memory: &GuestMemoryMmap, queue: &mut Queue) -> Result<usize, Error> {
+        for number in 0..BATCH {
+            let Some(chain) = queue.iter(memory)?.next() else {
+                self.finish(memory, queue)?;
+                return Ok(number);
+            };
+            let request = Request::new(chain, &mut self.parts);
+            self.take(memory, queue, request)?;
+        }
+        self.finish(memory, queue)?;
+        Ok(BATCH)
+    }
 }
 
-/// Answers a request, which `carry_out` carries out: it reads the request, and writes data. Returns the number of bytes that were written
-/// into the client's buffers.
-fn answer(
-    memory: &GuestMemoryMmap,
-    chain: DescriptorChain<&GuestMemoryMmap>,
-    carry_out: impl FnOnce(&mut Reader<'_>, &mut Writer<'_>) -> Result<(), Refused>,
-) -> u32 {
-    // A chain without room for a status can't be answered.
-    let Ok(mut data) = chain.clone().writer(memory) else { return 0 };
-    let Some(before_status) = data.available_bytes().checked_sub(1) else { return 0 };
-    let Ok(mut status) = data.split_at(before_status) else { return 0 };
-    let result = chain.reader(memory).map_err(|_| Refused::IO);
-    let result = result.and_then(|mut reader| carry_out(&mut reader, &mut data));
-    let code = result.map_or_else(|Refused(code)| code, |()| VIRTIO_BLK_S_OK as u8);
-    let written = u32::try_from(data.bytes_written()).unwrap_or(u32::MAX - 1);
-    if status.write_all(&[code]).is_err() { written } else { written + 1 }
+/// Opens a disk's file. Returns also whether its transfers bypass the page cache, as those of a block device with sectors of [`SECTOR`] do:
+/// the client has its own cache, and a read takes more instructions if the server's must first make room.
+fn open(path: &Path, read_only: bool) -> io::Result<(File, bool)> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(!read_only);
+    let file = options.open(path)?;
+    if file.metadata()?.file_type().is_block_device() && rustix::fs::ioctl_blksszget(&file)? == SECTOR as u32 {
+        return Ok((options.custom_flags(libc::O_DIRECT).open(path)?, true));
+    }
+    Ok((file, false))
 }
 
 /// Features of a disk, beside those of queues.
@@ -195,7 +265,8 @@ const LIMITS: [(u64, u32); 2] = [(12, QUEUE_SIZE as u32 - 2), (20, SECTOR as u32
 impl Backend for Disk {
     const QUEUE_SIZES: &'static [u16] = &[QUEUE_SIZE];
 
-    const SYSTEM_CALLS: &'static [c_long] = &[libc::SYS_sync_file_range];
+    const SYSTEM_CALLS: &'static [c_long] =
+        &[libc::SYS_sync_file_range, transfers::SYSTEM_CALLS[0], transfers::SYSTEM_CALLS[1], transfers::SYSTEM_CALLS[2]];
 
     fn features(&self) -> u64 {
         features(self.read_only)
@@ -212,7 +283,11 @@ impl Backend for Disk {
 
     fn serve(&mut self, memory: &GuestMemoryMmap, queues: &mut [Queue]) -> Result<Progress, Error> {
         let [queue] = queues else { return Err(Error::QueueNotReady) };
-        use_buffers(memory, queue, |chain| answer(memory, chain, |reader, writer| self.carry_out(reader, writer)))
+        // Of a queue that made no sense.
+        self.taken.clear();
+        self.transfers.clear();
+        self.parts.clear();
+        use_batch(memory, queue, |queue| self.serve_batch(memory, queue))
     }
 
     fn client_ended(&mut self) -> io::Result<()> {
@@ -243,15 +318,6 @@ impl Backend for FailedDisk {
 
     fn serve(&mut self, memory: &GuestMemoryMmap, queues: &mut [Queue]) -> Result<Progress, Error> {
         let [queue] = queues else { return Err(Error::QueueNotReady) };
-        use_buffers(memory, queue, |chain| answer(memory, chain, |_, _| Err(Refused::IO)))
-    }
-}
-
-impl Header {
-    fn read(reader: &mut Reader<'_>) -> io::Result<Self> {
-        let mut bytes = [0; 16];
-        reader.read_exact(&mut bytes)?;
-        let [a, b, c, d, _, _, _, _, sector @ ..] = bytes;
-        Ok(Self { kind: u32::from_le_bytes([a, b, c, d]), sector: u64::from_le_bytes(sector) })
+        use_buffers(memory, queue, |chain| Request::new(chain, &mut Vec::new()).answer(memory, Err(Refused::IO)))
     }
 }

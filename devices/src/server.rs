@@ -101,15 +101,30 @@ pub fn use_buffers(
     queue: &mut Queue,
     mut answer: impl FnMut(DescriptorChain<&GuestMemoryMmap>) -> u32,
 ) -> Result<Progress, Error> {
+    use_batch(memory, queue, |queue| {
+        let mut used = 0;
+        while used < BATCH {
+            let Some(chain) = queue.iter(memory)?.next() else { break };
+            let head = chain.head_index();
+            let written = answer(chain);
+            queue.add_used(memory, head, written)?;
+            used += 1;
+        }
+        Ok(used)
+    })
+}
+
+/// Uses buffers of a queue, the device's first one: `batch` uses [`BATCH`] buffers, or all if there are fewer, and returns their number.
+///
+/// # Errors
+/// The queue makes no sense.
+pub fn use_batch(
+    memory: &GuestMemoryMmap,
+    queue: &mut Queue,
+    batch: impl FnOnce(&mut Queue) -> Result<usize, Error>,
+) -> Result<Progress, Error> {
     queue.disable_notification(memory)?;
-    let mut used = 0;
-    while used < BATCH {
-        let Some(chain) = queue.iter(memory)?.next() else { break };
-        let head = chain.head_index();
-        let written = answer(chain);
-        queue.add_used(memory, head, written)?;
-        used += 1;
-    }
+    let used = batch(queue)?;
     let interrupt = u32::from(used != 0 && queue.needs_notification(memory)?);
     // Until it is known that there are no more, the driver need not kick.
     Ok(Progress { interrupt, more: used == BATCH || queue.enable_notification(memory)? })

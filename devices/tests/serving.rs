@@ -34,9 +34,13 @@ fn disk(file: &NamedTempFile, read_only: bool) -> Disk {
 
 impl WithDisk {
     fn new(read_only: bool) -> Self {
+        Self::with_sectors(SECTORS, read_only)
+    }
+
+    fn with_sectors(sectors: u64, read_only: bool) -> Self {
         let mut file = NamedTempFile::new().expect("a file");
         // Half a sector is not part of the disk.
-        file.write_all(&vec![7; (SECTORS * SECTOR + SECTOR / 2) as usize]).expect("a file's content");
+        file.write_all(&vec![7; (sectors * SECTOR + SECTOR / 2) as usize]).expect("a file's content");
         Self { machine: Machine::new(BLOCK, disk(&file, read_only), 0), file }
     }
 
@@ -51,13 +55,18 @@ impl WithDisk {
 
     fn prepare(&self, kind: u32, sector: u64, length: u32) {
         let machine = &self.machine;
-        let header = [&kind.to_le_bytes()[..], &[0; 4], &sector.to_le_bytes()].concat();
-        machine.memory.write_slice(&header, GuestAddress(HEADER)).expect("a header");
-        machine.memory.write_obj(0xFFu8, GuestAddress(STATUS)).expect("a status");
+        self.prepare_header(0, kind, sector);
         let to_device = if kind == WRITE { 0 } else { WRITABLE };
         machine.describe(0, 0, (HEADER, 16), NEXT, 1);
         machine.describe(0, 1, (DATA, length), to_device | NEXT, 2);
         machine.describe(0, 2, (STATUS, 1), WRITABLE, 0);
+    }
+
+    /// Stores the header of the request with this number, and a status that no device writes.
+    fn prepare_header(&self, number: u64, kind: u32, sector: u64) {
+        let header = [&kind.to_le_bytes()[..], &[0; 4], &sector.to_le_bytes()].concat();
+        self.machine.memory.write_slice(&header, GuestAddress(HEADER + 16 * number)).expect("a header");
+        self.machine.memory.write_obj(0xFFu8, GuestAddress(STATUS + number)).expect("a status");
     }
 
     fn content(&self) -> Vec<u8> {
@@ -82,6 +91,100 @@ fn data_is_written_and_read() {
     assert_eq!(client.request(GET_ID, 0, 20), (0, 21));
     assert_eq!(&client.machine.bytes(DATA, 13), b"stile-devices");
     assert_eq!(client.machine.load(client::INTERRUPT_STATUS), 1);
+}
+
+/// Two reads with a write and a flush between them, which are offered together.
+#[test]
+fn requests_at_once_are_answered_in_their_order() {
+    let mut client = WithDisk::new(false);
+    let machine = &mut client.machine;
+    machine.memory.write_slice(&[9; 512], GuestAddress(DATA)).unwrap();
+    for (head, header, data) in [(0, HEADER, Some((DATA + 0x1000, WRITABLE))), (3, HEADER + 16, Some((DATA, 0))), (6, HEADER + 32, None)] {
+        machine.describe(0, head, (header, 16), NEXT, head + 1);
+        if let Some((data, flags)) = data {
+            machine.describe(0, head + 1, (data, 512), flags | NEXT, head + 2);
+        }
+        let status = (STATUS + u64::from(head / 3), 1);
+        machine.describe(0, head + if data.is_some() { 2 } else { 1 }, status, WRITABLE, 0);
+        machine.offer(0, head);
+    }
+    for (number, (kind, sector)) in (0..).zip([(READ, 5), (WRITE, 3), (FLUSH, 0)]) {
+        client.prepare_header(number, kind, sector);
+    }
+    client.machine.kick(0);
+    assert_eq!((client.machine.used(0), client.machine.bytes(STATUS, 3)), (3, vec![0; 3]));
+    assert_eq!([0, 1, 2].map(|index| client.machine.written_at(0, index)), [513, 1, 1]);
+    assert_eq!(client.machine.bytes(DATA + 0x1000, 512), [7; 512]);
+    assert_eq!(client.content()[3 * 512..4 * 512], [9; 512]);
+}
+
+#[test]
+fn requests_can_be_larger_than_the_server_s_buffer() {
+    const PART: u32 = 512 << 10;
+    let mut client = WithDisk::with_sectors(4096, false);
+    for (kind, flags, written) in [(WRITE, 0, 1), (READ, WRITABLE, 3 * PART + 1)] {
+        let fill = if kind == WRITE { 9 } else { 0 };
+        client.machine.memory.write_slice(&vec![fill; PART as usize], GuestAddress(DATA)).unwrap();
+        client.prepare_header(0, kind, 8);
+        // A header of two parts, and data of three at the same place.
+        client.machine.describe(0, 0, (HEADER, 8), NEXT, 1);
+        client.machine.describe(0, 1, (HEADER + 8, 8), NEXT, 2);
+        for part in 2..5 {
+            client.machine.describe(0, part, (DATA, PART), flags | NEXT, part + 1);
+        }
+        client.machine.describe(0, 5, (STATUS, 1), WRITABLE, 0);
+        client.machine.offer(0, 0);
+        client.machine.kick(0);
+        assert_eq!((client.machine.bytes(STATUS, 1)[0], client.machine.written(0)), (0, written), "{kind}");
+        assert!(client.machine.bytes(DATA, PART as usize).iter().all(|byte| *byte == 9));
+    }
+    let end = 8 * 512 + 3 * PART as usize;
+    let content = client.content();
+    assert!(content[8 * 512..end].iter().all(|byte| *byte == 9) && content[8 * 512 - 1] == 7 && content[end] == 7);
+}
+
+#[test]
+fn data_that_is_not_in_memory_is_not_written() {
+    let mut client = WithDisk::new(false);
+    for (data, status) in [((DATA, 512), 0), ((RAM + RAM_SIZE as u64 - 256, 512), 1), ((0, 512), 1)] {
+        client.prepare_header(0, WRITE, 0);
+        client.machine.describe(0, 0, (HEADER, 16), NEXT, 1);
+        client.machine.describe(0, 1, (DATA, 512), NEXT, 2);
+        client.machine.describe(0, 2, data, NEXT, 3);
+        client.machine.describe(0, 3, (STATUS, 1), WRITABLE, 0);
+        client.machine.memory.write_slice(&[8 + status; 512], GuestAddress(DATA)).unwrap();
+        client.machine.offer(0, 0);
+        client.machine.kick(0);
+        assert_eq!(client.machine.bytes(STATUS, 1)[0], status, "{data:x?}");
+        assert_eq!(client.content()[..1024], [8; 1024]);
+    }
+}
+
+/// An indirect table with more descriptors than the driver was told of.
+#[test]
+fn requests_of_too_many_parts_fail() {
+    const INDIRECT: u16 = 4;
+    let mut client = WithDisk::new(false);
+    for (data, status) in [(QUEUE_SIZE - 2, 0), (QUEUE_SIZE - 1, 1)] {
+        client.prepare_header(0, READ, 0);
+        let parts = u64::from(data) + 2;
+        for number in 0..parts {
+            let (address, length, flags) = match number {
+                0 => (HEADER, 16, NEXT),
+                last if last == parts - 1 => (STATUS, 1, WRITABLE),
+                // The first ones hold a sector.
+                1..5 => (DATA, 128, WRITABLE | NEXT),
+                _ => (DATA, 0, WRITABLE | NEXT),
+            };
+            let next = number as u16 + 1;
+            let bytes = [&address.to_le_bytes()[..], &u32::to_le_bytes(length), &flags.to_le_bytes(), &next.to_le_bytes()].concat();
+            client.machine.memory.write_slice(&bytes, GuestAddress(RAM + 0x2_0000 + 16 * number)).expect("a descriptor");
+        }
+        client.machine.describe(0, 0, (RAM + 0x2_0000, 16 * parts as u32), INDIRECT, 0);
+        client.machine.offer(0, 0);
+        client.machine.kick(0);
+        assert_eq!(client.machine.bytes(STATUS, 1)[0], status, "{data} parts of data");
+    }
 }
 
 #[test]
