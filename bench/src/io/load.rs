@@ -23,11 +23,12 @@ pub enum Destination {
 /// Number of units of the VM that answers requests.
 pub const SERVER: u32 = 0;
 
-/// Reads at random places of a disk, each of 4 KiB, past the page cache, with this many requests at a time.
+/// Requests of a kind of fio's (`randread`, `randwrite`) to random places of a disk, each of 4 KiB, past the page cache, with this many at a
+/// time.
 ///
 /// The drivers are loaded when a disk's server is online.
 macro_rules! fio {
-    ($depth:literal) => {
+    ($kind:literal, $depth:literal) => {
         concat!(
             "
 prepare() {
@@ -37,7 +38,9 @@ prepare() {
     return 1
 }
 run() {
-    fio --name=read --filename=/dev/vda --size=1g --rw=randread --norandommap --bs=4k --direct=1 --number_ios=$units \\
+    fio --name=load --filename=/dev/vda --size=1g --rw=",
+            $kind,
+            " --norandommap --bs=4k --direct=1 --number_ios=$units \\
         --ioengine=libaio --thread --disk_util=0 --eta=never --randseed=1 --iodepth=",
             $depth,
             "
@@ -101,9 +104,10 @@ macro_rules! redis {
 const TCP: &str = network!("/pingpong serve $server:9000", "/pingpong $server:9000 1", "/pingpong $server:9000 $units");
 
 /// All of them, in the order in which tables show them.
-pub static LOADS: [Load; 5] = [
-    disk("fio_1", fio!("1")),
-    disk("fio_32", fio!("32")),
+pub static LOADS: [Load; 6] = [
+    disk("fio_1", READ, fio!("randread", "1")),
+    disk("fio_32", READ, fio!("randread", "32")),
+    disk("write_32", WRITE, fio!("randwrite", "32")),
     network("tcp_1", "round trip", &[], &[], TCP),
     network("redis_1", "request", REDIS_PACKAGES, REDIS_PROGRAMS, redis!("1")),
     network("redis_50", "request", REDIS_PACKAGES, REDIS_PROGRAMS, redis!("50")),
@@ -112,8 +116,11 @@ pub static LOADS: [Load; 5] = [
 const REDIS_PACKAGES: &[&str] = &["redis-server", "redis-tools"];
 const REDIS_PROGRAMS: &[&str] = &["usr/bin/redis-server", "usr/bin/redis-cli", "usr/bin/redis-benchmark"];
 
-const fn disk(name: &'static str, script: &'static str) -> Load {
-    let work = Work { name, unit: "read of 4 KiB", vcpus: 1, packages: &["fio"], programs: &["usr/bin/fio"], script, units: 8000 };
+const READ: &str = "read of 4 KiB";
+const WRITE: &str = "write of 4 KiB";
+
+const fn disk(name: &'static str, unit: &'static str, script: &'static str) -> Load {
+    let work = Work { name, unit, vcpus: 1, packages: &["fio"], programs: &["usr/bin/fio"], script, units: 8000 };
     Load { work, to: Destination::Disk }
 }
 
@@ -158,6 +165,6 @@ mod tests {
     fn names_choose_loads() {
         assert_eq!(choose(&[]).unwrap().len(), LOADS.len());
         assert_eq!(choose(&["fio_32".to_owned()]).unwrap()[0].work.name, "fio_32");
-        assert!(choose(&["disk".to_owned()]).unwrap_err().contains("fio_1, fio_32, tcp_1"));
+        assert!(choose(&["disk".to_owned()]).unwrap_err().contains("fio_1, fio_32, write_32"));
     }
 }
