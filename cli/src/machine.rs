@@ -191,7 +191,7 @@ pub fn check(args: &CheckArgs) -> Result<u8> {
     };
     disk::sharing::check(&config)?;
     for drive in config.vms.iter().flat_map(|vm| &vm.disks).filter(|drive| drive.file.exists()) {
-        match drive.inspect(true) {
+        match drive.inspect(config.arch.option(), true) {
             Err(error) if exit::status_of(&error) != exit::LACKING => return Err(error),
             Ok(_) | Err(_) => {}
         }
@@ -295,7 +295,7 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
             if freshness == Freshness::Cached && !drive.file.exists() {
                 return Err(exit::lacking(format!("{} is not there yet", drive.file.display())));
             }
-            let files = disk::system::boot(drive)?;
+            let files = disk::system::boot(arch, drive)?;
             parameters = files.parameters;
             if let (false, Some(release)) = (vm.folders.is_empty(), image::release(&files.kernel, vm.memory)) {
                 note_missing_folders(&vm.name, &release);
@@ -379,7 +379,7 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
     let mut bootargs = bootargs.join(" ").trim().to_owned();
     if let (KernelSource::Disk, Some(command)) = (&vm.kernel, &vm.exec) {
         let marks = Marks::new(number(options.seed)?);
-        bootargs = format!("{bootargs} {}", disk::system::command(command, &marks, vm.seconds_to_address(), &bootargs)?);
+        bootargs = format!("{bootargs} {}", disk::system::command(arch, command, &marks, vm.seconds_to_address(), &bootargs)?);
         system = Some(System { marks, command: true, size: options.terminal.1 });
     }
     let domains = vm.domains.iter().map(|domain| read(&domain.kernel)).collect::<Result<_>>()?;

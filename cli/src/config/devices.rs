@@ -18,7 +18,7 @@ use crate::disk::drive::Drive;
 use crate::disk::network::Network;
 
 /// Machines whose virtual machines have functions, in a message.
-pub const MACHINES_WITH_FUNCTIONS: &str = "arch = \"aarch64\", or cpu = \"max\" or \"EPYC\" in [machine]";
+pub const MACHINES_WITH_FUNCTIONS: &str = "cpu = \"max\" or \"EPYC\" in [machine] (--cpu max), or arch = \"aarch64\"";
 
 /// PCI devices of a bus. The host bridge is device 0.
 const DEVICES: u16 = 32;
@@ -119,12 +119,6 @@ pub fn resolve(draft: &VmDraft, vm: &mut VmConfig, (arch, is_vmx): (Arch, bool),
     } else if let (Arch::X86_64, Some(place)) = (arch, served.next()) {
         let what = "virtual machines on x86_64 can't serve devices yet";
         mistakes.push(Mistake::new(place.clone(), what).expected("devices that are not served"));
-    } else if arch == Arch::X86_64
-        && vm.kernel == KernelSource::Disk
-        && let Some(disk) = draft.disks.first()
-    {
-        let what = "virtual machines on x86_64 do not start the system of a disk yet";
-        mistakes.push(Mistake::new(disk.place.clone(), what).expected("a kernel, such as kernel = \"debian\""));
     }
     if let Some(place) = places.get(MAX_FUNCTIONS) {
         let what = format!("there are {} disks, networks and shared folders", places.len());
@@ -229,6 +223,10 @@ mod tests {
         let amd = |rest: &str| read(&of_pc("cpu = \"max\"", rest));
         assert_eq!(amd(net).unwrap().vms[0].functions[0].device(), 2);
         assert!(amd(&format!("{net}\nserved = true")).unwrap_err().contains("can't serve devices yet"));
-        assert!(amd("[[vm.disk]]\nfile = \"a\"").unwrap_err().contains("do not start the system of a disk yet"));
+        let disk = "[[vm.disk]]\nfile = \"a\"";
+        let system = &amd(disk).unwrap().vms[0];
+        assert_eq!((&system.kernel, system.system_disk.as_ref()), (&KernelSource::Disk, system.disks.first()));
+        let said = read(&of_pc("", disk)).unwrap_err();
+        assert!(said.contains("with VMX have no disks") && said.contains("--cpu max"), "{said}");
     }
 }

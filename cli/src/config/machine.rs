@@ -195,6 +195,14 @@ impl Arch {
         }
     }
 
+    /// The option of commands that selects it, with a space behind it; empty for the default.
+    pub const fn option(self) -> &'static str {
+        match self {
+            Arch::Aarch64 => "",
+            Arch::X86_64 => "--arch x86_64 ",
+        }
+    }
+
     /// The default model of the emulated CPUs.
     pub const fn default_cpu_model(self) -> &'static str {
         match self {

@@ -89,8 +89,7 @@ pub fn kernel(draft: &VmDraft, arch: Arch, folder: &Path, mistakes: &mut Vec<Mis
         }
         if !draft.kernel_unreadable {
             let what = "this virtual machine has no kernel";
-            let disk = if arch == Arch::Aarch64 { "; or a [[vm.disk]] with a system" } else { "" };
-            let expected = format!("kernel = a path, \"stile\", or one of {words_shown}{disk}");
+            let expected = format!("kernel = a path, \"stile\", or one of {words_shown}; or a [[vm.disk]] with a system");
             mistakes.push(Mistake::new(draft.place.clone(), what).expected(expected));
         }
         return None;

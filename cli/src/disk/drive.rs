@@ -64,20 +64,20 @@ impl Drive {
         self.format.unwrap_or(FORMATS[0])
     }
 
-    /// Checks that the image can be used, and returns its format.
+    /// Checks that the image can be used, and returns its format. `option` is that of the machine's architecture, for messages.
     ///
     /// # Errors
     /// The file is missing, not regular, not accessible, in use, damaged, or of another format. The error includes the
     /// remedy.
-    pub fn check(&self) -> Result<&'static str> {
-        self.inspect(false)
+    pub fn check(&self, option: &str) -> Result<&'static str> {
+        self.inspect(option, false)
     }
 
     /// As [`Drive::check`], of an image that may be `in_use`: its contents change meanwhile, and are not checked.
     ///
     /// # Errors
     /// See [`Drive::check`].
-    pub fn inspect(&self, in_use: bool) -> Result<&'static str> {
+    pub fn inspect(&self, option: &str, in_use: bool) -> Result<&'static str> {
         let name = self.file.display();
         let refuse = |what: String| Err(exit::usage(format!("disk: {name} {what}")));
         // Opening a pipe would wait for its other end.
@@ -89,7 +89,7 @@ impl Drive {
         match OpenOptions::new().read(true).write(!self.read_only).open(&self.file) {
             Ok(file) if file.metadata().is_ok_and(|about| about.is_dir()) => return refuse("is a directory; expected an image".into()),
             Ok(file) if file.metadata().is_ok_and(|about| about.is_file() && about.len() == 0) => {
-                return refuse(format!("is an empty file, not an image: {}", self.maker()));
+                return refuse(format!("is an empty file, not an image: {}", self.maker(option)));
             }
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -98,7 +98,7 @@ impl Drive {
                         "does not exist, but {} does, and \"{word}\" is not an option; options are readonly, format=raw and served",
                         file.display()
                     ),
-                    None => format!("does not exist: {}", self.maker()),
+                    None => format!("does not exist: {}", self.maker(option)),
                 });
             }
             Err(error) if error.kind() == io::ErrorKind::IsADirectory => return refuse("is a directory; expected an image".into()),
@@ -149,15 +149,15 @@ impl Drive {
         self.format() == "raw" && File::open(&self.file).is_ok_and(|mut file| file.read_exact(&mut start).is_ok() && start == MAGIC)
     }
 
-    /// The command that makes a disk in this file, for messages.
-    fn maker(&self) -> String {
+    /// The command that makes a disk in this file, with the option of an architecture, for messages.
+    fn maker(&self, option: &str) -> String {
         let name = self.file.display().to_string();
         let plain = |c: char| c.is_alphanumeric() || "/._-+,".contains(c);
         let name = if name.chars().all(plain) { name } else { format!("{name:?}") };
         match self.format() {
             "raw" => format!("`truncate -s 8G {name}` makes an empty disk"),
-            _ if self.file.exists() => format!("remove it, then `stile disk create {name}` makes a disk"),
-            _ => format!("`stile disk create {name}` makes a disk"),
+            _ if self.file.exists() => format!("remove it, then `stile disk create {option}{name}` makes a disk"),
+            _ => format!("`stile disk create {option}{name}` makes a disk"),
         }
     }
 
@@ -227,9 +227,11 @@ mod tests {
     #[test]
     fn other_files_are_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let says = |drive: Drive| format!("{:#}", drive.check().unwrap_err());
+        let says = |drive: Drive| format!("{:#}", drive.check("").unwrap_err());
         let drive = |file: &Path| Drive { file: file.to_owned(), read_only: false, format: None, served: false };
         assert!(says(drive(&dir.path().join("none"))).contains("does not exist: `stile disk create"));
+        let of_pc = drive(&dir.path().join("none")).check("--arch x86_64 ").unwrap_err().to_string();
+        assert!(of_pc.contains("`stile disk create --arch x86_64 /"), "{of_pc}");
         assert!(says(drive(dir.path())).contains("is a directory"));
         let existing = dir.path().join("a b");
         std::fs::write(&existing, "").unwrap();

@@ -40,7 +40,7 @@ impl Functions {
         sharing::check(machine)?;
         for vm in &machine.vms {
             for drive in &vm.disks {
-                drive.check()?;
+                drive.check(machine.arch.option())?;
                 if drive.is_qcow2_as_raw() {
                     out::note(format_args!(
                         "stile: disk: {} is a qcow2 image: with format=raw, {} gets the file itself as its disk, and can destroy the image",

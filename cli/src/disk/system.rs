@@ -3,44 +3,52 @@
 use anyhow::{Context, Result, anyhow};
 use data_encoding::BASE64;
 
-use super::boot::{self, Files};
+use super::boot::{self, Files, Unbootable};
 use super::contents::Contents;
 use super::drive::Drive;
 use super::folder::Folder;
+use crate::config::Arch;
 use crate::exit;
-use crate::initramfs::{Marks, quoted};
+use crate::initramfs::{Marks, console, quoted};
 
-/// The longest command line that Linux accepts on arm64, without the zero at its end (`COMMAND_LINE_SIZE`).
+/// The longest command line that Linux accepts on arm64 and on x86-64, without the zero at its end (`COMMAND_LINE_SIZE`).
 const LONGEST: usize = 2047;
 
-/// The console of Stile's VMs.
-const CONSOLE: &str = "console=ttyAMA0";
-
-/// Reads kernel, initrd and parameters of the system on `drive`, and adds the parameters for Stile's machine.
+/// Reads kernel, initrd and parameters of the system on `drive`, and adds the parameters for Stile's machine of this architecture.
 ///
 /// # Errors
-/// The disk has no file system that can be read, or no kernel for arm64: the error names `--kernel`.
-pub fn boot(drive: &Drive) -> Result<Files> {
-    let instead = "start it by UEFI firmware, with --kernel debian-edk2; or name a kernel, such as --kernel debian, and what it needs with --initrd \
-                   and --append";
-    let refuse = |what: String| exit::usage(format!("disk: {} {what}: {instead}", drive.file.display()));
+/// The disk has no file system that can be read, or no kernel for this architecture: the error has the remedy.
+pub fn boot(arch: Arch, drive: &Drive) -> Result<Files> {
+    let refuse = |what: Unbootable| exit::usage(format!("disk: {} {what}: {}", drive.file.display(), remedy(arch, &what)));
     let contents = Contents::open(&drive.file, drive.format()).with_context(|| format!("reading {}", drive.file.display()))?;
-    let files = boot::find(contents).map_err(refuse)?;
-    let parameters = parameters(&files.parameters, drive.read_only);
+    let files = boot::find(contents, arch).map_err(refuse)?;
+    let parameters = parameters(arch, &files.parameters, drive.read_only);
     if parameters.len() > LONGEST {
-        return Err(refuse(format!("names kernel parameters of {} bytes, and Linux takes {LONGEST}", parameters.len())));
+        let what = format!("names kernel parameters of {} bytes, and Linux takes {LONGEST}", parameters.len());
+        return Err(refuse(Unbootable::Other(what)));
     }
     Ok(Files { parameters, ..files })
 }
 
+/// How the system of a disk is started on a VM of this architecture if Stile can't start its kernel.
+fn remedy(arch: Arch, what: &Unbootable) -> String {
+    let kernel = "name a kernel, such as --kernel debian, and what it needs with --initrd and --append";
+    match (arch, what) {
+        (_, Unbootable::OtherArch { arch: Arch::X86_64, .. }) => "start it on a PC, with --arch x86_64 --cpu max".to_owned(),
+        (_, Unbootable::OtherArch { arch: Arch::Aarch64, .. }) => "start it on an Arm machine, with --arch aarch64".to_owned(),
+        (Arch::Aarch64, Unbootable::Other(_)) => format!("start it by UEFI firmware, with --kernel debian-edk2; or {kernel}"),
+        (Arch::X86_64, Unbootable::Other(_)) => kernel.to_owned(),
+    }
+}
+
 /// The parameters of the disk's boot loader, and those for Stile's machine: the console, and a reset when the kernel
 /// panics.
-fn parameters(own: &str, read_only: bool) -> String {
+fn parameters(arch: Arch, own: &str, read_only: bool) -> String {
     let mut words: Vec<&str> = own.split_whitespace().collect();
     // The system's own output goes to the last console.
-    let console = words.iter().rfind(|word| word.starts_with("console=")).is_some_and(|last| last.starts_with(CONSOLE));
-    if !console {
-        words.push(CONSOLE);
+    let needed = format!("console={}", console(arch));
+    if !words.iter().rfind(|word| word.starts_with("console=")).is_some_and(|last| last.starts_with(&needed)) {
+        words.push(&needed);
     }
     if !words.iter().any(|word| word.starts_with("panic=")) {
         words.push("panic=-1");
@@ -67,7 +75,7 @@ pub fn mounts<'a>(folders: impl Iterator<Item = &'a Folder>) -> String {
 ///
 /// # Errors
 /// The command is too long.
-pub fn command(command: &str, marks: &Marks, online: Option<u32>, others: &str) -> Result<String> {
+pub fn command(arch: Arch, command: &str, marks: &Marks, online: Option<u32>, others: &str) -> Result<String> {
     let wait =
         online.map_or_else(String::new, |seconds| format!("/usr/lib/systemd/systemd-networkd-wait-online --any --timeout={seconds}\n"));
     let script = format!(
@@ -80,8 +88,9 @@ pub fn command(command: &str, marks: &Marks, online: Option<u32>, others: &str) 
     );
     // systemd's own quoting is avoided: neither it nor the kernel changes letters and digits.
     let parameters = format!(
-        "quiet systemd.show_status=false systemd.mask=serial-getty@ttyAMA0.service systemd.run_success_action=poweroff \
+        "quiet systemd.show_status=false systemd.mask=serial-getty@{}.service systemd.run_success_action=poweroff \
          systemd.run_failure_action=poweroff systemd.run=\"/bin/sh -c 'echo {}|base64 -d>/run/stile;exec /bin/sh /run/stile'\"",
+        console(arch),
         BASE64.encode(script.as_bytes())
     );
     let excess = (others.len() + 1 + parameters.len()).saturating_sub(LONGEST);
@@ -103,7 +112,7 @@ mod tests {
     #[test]
     fn long_commands_are_refused_with_their_room() {
         let marks = Marks::new(1);
-        let fits = |length: usize| command(&"x".repeat(length), &marks, Some(60), "root=x");
+        let fits = |length: usize| command(Arch::Aarch64, &"x".repeat(length), &marks, Some(60), "root=x");
         let most = (1..2000).rev().find(|length| fits(*length).is_ok()).unwrap();
         assert!(most >= 800, "{most}");
         assert!(fits(most).unwrap().len() + 7 <= LONGEST);
@@ -124,10 +133,23 @@ mod tests {
 
     #[test]
     fn parameters_keep_those_of_the_disk() {
-        assert_eq!(parameters("root=UUID=1 rw", false), "root=UUID=1 rw console=ttyAMA0 panic=-1");
-        assert_eq!(parameters("root=UUID=1 rw", true), "root=UUID=1 console=ttyAMA0 panic=-1 ro");
+        let arm = |own, read_only| parameters(Arch::Aarch64, own, read_only);
+        assert_eq!(arm("root=UUID=1 rw", false), "root=UUID=1 rw console=ttyAMA0 panic=-1");
+        assert_eq!(arm("root=UUID=1 rw", true), "root=UUID=1 console=ttyAMA0 panic=-1 ro");
         let own = "console=tty0 console=ttyAMA0,115200 panic=5 root=/dev/vda1";
-        assert_eq!(parameters(own, false), own);
-        assert_eq!(parameters("console=ttyAMA0 console=tty0 panic=5", false), "console=ttyAMA0 console=tty0 panic=5 console=ttyAMA0");
+        assert_eq!(arm(own, false), own);
+        assert_eq!(arm("console=ttyAMA0 console=tty0 panic=5", false), "console=ttyAMA0 console=tty0 panic=5 console=ttyAMA0");
+        assert_eq!(parameters(Arch::X86_64, "root=UUID=1 rw", false), "root=UUID=1 rw console=ttyS0 panic=-1");
+        assert_eq!(parameters(Arch::X86_64, "console=ttyAMA0 panic=5", false), "console=ttyAMA0 panic=5 console=ttyS0");
+    }
+
+    #[test]
+    fn remedies_are_those_of_the_architecture() {
+        let of = |arch| Unbootable::OtherArch { path: "/vmlinuz".into(), arch };
+        let (pc, arm) = (of(Arch::X86_64), of(Arch::Aarch64));
+        assert!(remedy(Arch::Aarch64, &pc).contains("--arch x86_64 --cpu max"));
+        assert!(remedy(Arch::X86_64, &arm).contains("--arch aarch64"));
+        let other = Unbootable::Other("has no partitions".into());
+        assert!(remedy(Arch::Aarch64, &other).contains("debian-edk2") && !remedy(Arch::X86_64, &other).contains("edk2"));
     }
 }

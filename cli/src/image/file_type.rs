@@ -3,13 +3,18 @@
 /// Number of bytes at the start of a file that are examined to recognize text.
 const TEXT_SAMPLE: usize = 4096;
 
+/// Names of the architectures that Stile runs on.
+pub const AARCH64: &str = "AArch64";
+/// x86, 32-bit or 64-bit: both have the same header.
+pub const X86: &str = "x86";
+
 /// The architecture of a Linux image, if `bytes` is one.
 pub fn linux_arch(bytes: &[u8]) -> Option<&'static str> {
     let at = |offset: usize, magic: &[u8]| has(bytes, offset, magic);
     match () {
-        () if at(56, b"ARM\x64") => Some("AArch64"),
+        () if at(56, b"ARM\x64") => Some(AARCH64),
         () if at(56, b"RSC\x05") => Some("RISC-V"),
-        () if at(0x202, b"HdrS") => Some("x86"),
+        () if at(0x202, b"HdrS") => Some(X86),
         () if at(0x24, &[0x18, 0x28, 0x6f, 0x01]) => Some("32-bit Arm"),
         () if at(0, b"MZ") && at(56, &[0xcd, 0x23, 0x82, 0x81]) => Some("LoongArch"),
         () => None,

@@ -9,7 +9,7 @@ pub mod dtb;
 mod efi;
 mod elf;
 pub mod fdt;
-mod file_type;
+pub mod file_type;
 mod hypervisor;
 pub mod kernel;
 mod kernel_error;

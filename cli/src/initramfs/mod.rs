@@ -58,6 +58,14 @@ impl Marks {
     }
 }
 
+/// Linux's name of the VM's UART.
+pub const fn console(arch: Arch) -> &'static str {
+    match arch {
+        Arch::Aarch64 => "ttyAMA0",
+        Arch::X86_64 => "ttyS0",
+    }
+}
+
 /// The kernel parameters for a console on the VM's UART, and a reset after a panic.
 pub const fn kernel_arguments(arch: Arch) -> &'static str {
     match arch {

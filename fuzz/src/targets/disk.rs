@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use stile::config::Arch;
 use stile::disk::boot;
 use stile::disk::contents::Contents;
 
@@ -14,7 +15,7 @@ pub const DISK: Target = Target {
     run: disk,
     seeds: disks,
     mutations: 500,
-    marks: &["system", "no kernel", "other architecture", "no partitions", "no file system"],
+    marks: &["system", "no kernel", "other architecture", "no architecture", "no partitions", "no file system"],
 };
 
 /// Sectors of the FAT file system, and its first sector.
@@ -55,7 +56,12 @@ fn disks() -> Vec<Vec<u8>> {
     let mut kernel = [0; 64];
     kernel[56..60].copy_from_slice(b"ARM\x64");
     let system = with_fat(&[(b"VMLINUZ    ", &kernel), (b"INITRD     ", b"initrd")]);
-    let other = with_fat(&[(b"VMLINUZ    ", b"MZ")]);
+    let unknown = with_fat(&[(b"VMLINUZ    ", b"MZ")]);
+    let mut of_pc = [0; 70];
+    of_pc[..2].copy_from_slice(b"MZ");
+    of_pc[60] = 64;
+    of_pc[64..].copy_from_slice(b"PE\0\0\x64\x86");
+    let other = with_fat(&[(b"VMLINUZ    ", &of_pc)]);
     let mut logical = with_fat(&[]);
     logical[462..478].copy_from_slice(&[0, 0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0]);
     logical[512 + 510..1024].copy_from_slice(&[0x55, 0xaa]);
@@ -65,7 +71,7 @@ fn disks() -> Vec<Vec<u8>> {
     ext4[0x420] = 64;
     let mut empty = vec![0; 512];
     empty[510..].copy_from_slice(&[0x55, 0xaa]);
-    vec![system, other, logical, ext4, empty, vec![0; 1024], with_fat(&[])]
+    vec![system, unknown, other, logical, ext4, empty, vec![0; 1024], with_fat(&[])]
 }
 
 fn disk(bytes: &[u8]) {
@@ -75,16 +81,20 @@ fn disk(bytes: &[u8]) {
         return;
     }
     let Ok(contents) = Contents::raw(file) else { return };
-    match boot::find(contents) {
+    match boot::find(contents, Arch::Aarch64) {
         Ok(files) => {
             reach("system");
             assert!(!files.kernel.is_empty() && !files.about.is_empty());
         }
-        Err(what) => {
+        Err(boot::Unbootable::OtherArch { path, arch }) => {
+            reach("other architecture");
+            assert!(!path.is_empty() && arch != Arch::Aarch64);
+        }
+        Err(boot::Unbootable::Other(what)) => {
             assert!(!what.is_empty());
             for (text, mark) in [
                 ("no kernel in", "no kernel"),
-                ("no kernel for arm64", "other architecture"),
+                ("no kernel for aarch64", "no architecture"),
                 ("has no partitions", "no partitions"),
                 ("no known file system", "no file system"),
             ] {

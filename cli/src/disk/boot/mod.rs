@@ -5,6 +5,7 @@ mod bls;
 mod entry;
 mod extlinux;
 mod grub;
+mod kernel;
 mod newest;
 mod partitions;
 #[cfg(test)]
@@ -14,6 +15,7 @@ mod volume;
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use crate::config::Arch;
 use crate::debian::compare_versions;
 use crate::disk::contents::Contents;
 pub use entry::Entry;
@@ -47,20 +49,43 @@ struct Place {
     volume: Volume,
 }
 
-/// Finds the kernel, initrd and parameters of the system on a disk.
+/// Reason why the system on a disk can't be started: a predicate of the disk.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unbootable {
+    /// Its kernel is one for another architecture.
+    #[error("has a {path} for {}", .arch.name())]
+    OtherArch {
+        /// The kernel's path.
+        path: String,
+        /// Its architecture.
+        arch: Arch,
+    },
+    /// No kernel, no file system, or a file that can't be read.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl From<String> for Unbootable {
+    fn from(what: String) -> Self {
+        Self::Other(what)
+    }
+}
+
+/// Finds the kernel, initrd and parameters of the system on a disk of a VM of this architecture.
 ///
 /// # Errors
 /// No bootable system; the error describes the disk's contents.
-pub fn find(disk: Contents) -> Result<Files, String> {
+pub fn find(disk: Contents, arch: Arch) -> Result<Files, Unbootable> {
     let (places, others) = places(disk)?;
-    let found = [from_bls, from_extlinux, from_grub, from_names].into_iter().find_map(|source| source(&places, &others));
+    let found =
+        from_bls(&places, arch).or_else(|| [from_extlinux, from_grub, from_names].into_iter().find_map(|source| source(&places, &others)));
     let Some((index, entry, source)) = found else {
         let has = |place: &Place| format!("{} has no kernel in / or /boot", place.name);
         let seen: Vec<_> = places.iter().map(has).chain(others.iter().map(|(name, _, what)| format!("{name} has {what}"))).collect();
-        return Err(match &seen[..] {
+        return Err(Unbootable::Other(match &seen[..] {
             [] => "has no partitions".to_owned(),
             _ => seen.join(", "),
-        });
+        }));
     };
     let read = |path: &str| -> Result<Vec<u8>, String> {
         let by_uuid = places.iter().filter(|place| entry.uuid.as_ref().is_some_and(|uuid| place.volume.uuid().eq_ignore_ascii_case(uuid)));
@@ -72,8 +97,12 @@ pub fn find(disk: Contents) -> Result<Files, String> {
         Err(format!("has no {path}, which {source} names"))
     };
     let kernel = read(&entry.kernel)?;
-    if !is_arm64(&kernel) {
-        return Err(format!("has a {} that is no kernel for arm64, perhaps of another architecture", entry.kernel));
+    match kernel::arch_of(&kernel) {
+        Some(other) if other != arch => return Err(Unbootable::OtherArch { path: entry.kernel, arch: other }),
+        None if !kernel::may_be_compressed(&kernel) => {
+            return Err(Unbootable::Other(format!("has a {} that is no kernel for {}", entry.kernel, arch.name())));
+        }
+        _ => {}
     }
     let mut initrd = Vec::new();
     for name in &entry.initrds {
@@ -81,7 +110,7 @@ pub fn find(disk: Contents) -> Result<Files, String> {
         initrd.resize(initrd.len().next_multiple_of(4), 0);
         initrd.extend(read(name)?);
         if initrd.len() as u64 > LARGEST {
-            return Err(format!("has initial RAM file systems of more than {} MiB", LARGEST >> 20));
+            return Err(Unbootable::Other(format!("has initial RAM file systems of more than {} MiB", LARGEST >> 20)));
         }
     }
     let about = format!("{} ({source}), on {}", entry.kernel, places[index].name);
@@ -122,7 +151,7 @@ fn places(disk: Contents) -> Result<(Vec<Place>, Vec<Other>), String> {
 /// Returns the entry that each kind of configuration file starts: GRUB's, extlinux's, and the Boot Loader
 /// Specification's. `environment` is GRUB's.
 pub fn entries(text: &str, environment: &str) -> [Option<Entry>; 3] {
-    let bls = bls::parse(text, |name| variable(environment, name)).map(|(_, entry)| entry);
+    let bls = bls::parse(text, Arch::Aarch64, |name| variable(environment, name)).map(|(_, entry)| entry);
     [grub::parse(text, environment), extlinux::parse(text), bls].map(|entry| entry.map(|entry| absolute("/boot/extlinux/", entry)))
 }
 
@@ -151,14 +180,14 @@ fn grub_environment(volume: &Volume, directory: &str) -> String {
     text.filter(|text| text.len() <= LONGEST_ENVIRONMENT).unwrap_or_default()
 }
 
-fn from_bls(places: &[Place], _: &[Other]) -> Found {
+fn from_bls(places: &[Place], arch: Arch) -> Found {
     directories(places).find_map(|(index, volume, directory)| {
         let entries = format!("{directory}loader/entries");
         let environment = grub_environment(volume, directory);
         let names = volume.names(&entries).into_iter().filter(|name| name.ends_with(".conf")).take(MOST_ENTRIES);
         let read = names.filter_map(|name| {
             let file = format!("{entries}/{name}");
-            let (version, entry) = bls::parse(&volume.text(&file)?, |name| variable(&environment, name))?;
+            let (version, entry) = bls::parse(&volume.text(&file)?, arch, |name| variable(&environment, name))?;
             Some((version, entry, file))
         });
         let (_, entry, file) = read.max_by(|one, other| compare_versions(&one.0, &other.0))?;
@@ -220,15 +249,4 @@ fn absolute(directory: &str, entry: Entry) -> Entry {
         format!("/{}", parts.join("/"))
     };
     Entry { kernel: path(&entry.kernel), initrds: entry.initrds.iter().map(path).collect(), ..entry }
-}
-
-/// Whether this is a kernel for arm64: an Image has its mark at byte 56; an EFI program, compressed or not, its machine in the PE header
-/// (Linux, "Booting AArch64 Linux"; PE Format, "COFF File Header").
-fn is_arm64(kernel: &[u8]) -> bool {
-    let gzip = kernel.starts_with(&[0x1f, 0x8b]);
-    let image = kernel.get(56..60) == Some(b"ARM\x64");
-    let header = kernel.get(60..64).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes).and_then(|at| usize::try_from(at).ok());
-    let machine = header.and_then(|at| kernel.get(at..at.checked_add(6)?));
-    let efi = kernel.starts_with(b"MZ") && machine == Some(b"PE\0\0\x64\xaa");
-    gzip || image || efi
 }
