@@ -2,8 +2,11 @@
 
 use std::path::PathBuf;
 
+use clap::builder::TypedValueParser;
 use clap::{Args, Subcommand};
 
+use super::values::ARCHITECTURES;
+use crate::config::Arch;
 use crate::control::name;
 use crate::disk::values;
 
@@ -18,7 +21,7 @@ pub struct DiskArgs {
 /// The commands for disks.
 #[derive(Debug, Subcommand)]
 pub enum DiskCommand {
-    /// Build a disk with Debian for arm64 from signed packages, without root's rights.
+    /// Build a disk with Debian for arm64 or amd64 from signed packages, without root's rights.
     ///
     /// The packages are configured in a small VM on the emulator, which takes two to five minutes. On the console root is logged in; over
     /// the network root logs in with the keys of ~/.ssh, if the packages include openssh-server.
@@ -31,6 +34,10 @@ pub struct DiskCreateArgs {
     /// The image to write, in the format qcow2: it must not exist.
     #[arg(value_name = "FILE.qcow2")]
     pub file: PathBuf,
+    /// The architecture of the machines that start it: aarch64 or x86_64 (with AMD-V: --cpu max).
+    #[arg(long, value_name = "ARCH", default_value_t, hide_possible_values = true,
+        value_parser = ARCHITECTURES.try_map(|name| Arch::named(&name)))]
+    pub arch: Arch,
     /// Further packages of Debian, such as openssh-server,redis; their dependencies are included.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::package_name)]
     pub packages: Vec<String>,

@@ -38,20 +38,15 @@ pub struct Apt {
 }
 
 impl Apt {
-    /// Writes the configuration into `root` (below the cache).
+    /// Writes the configuration for packages of an architecture into `root` (below the cache).
     ///
     /// # Errors
     /// Debian's keys are not installed; the directory can't be written.
-    pub fn new(root: &Path, suite: &'static str, mirror: &str) -> Result<Self> {
-        Self::new_for(Arch::Aarch64, root, suite, mirror)
-    }
-
-    /// Like [`Apt::new`], for the packages of an architecture.
-    pub fn new_for(arch: Arch, root: &Path, suite: &'static str, mirror: &str) -> Result<Self> {
+    pub fn new(arch: Arch, root: &Path, suite: &'static str, mirror: &str) -> Result<Self> {
         Self::with(arch, &root.join(suite), suite, mirror, false)
     }
 
-    /// Like [`Apt::new`], with the suite's source packages.
+    /// Like [`Apt::new`] for Arm, with the suite's source packages.
     pub fn with_sources(root: &Path, suite: &'static str, mirror: &str) -> Result<Self> {
         Self::with(Arch::Aarch64, &root.join(format!("{suite}-source")), suite, mirror, true)
     }

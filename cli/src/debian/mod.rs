@@ -22,14 +22,14 @@ use std::path::PathBuf;
 use anyhow::Result;
 use serde::Serialize;
 
-pub use apt::{Apt, KEYRING_PACKAGE};
+pub use apt::{Apt, KEYRING_PACKAGE, debian_name};
 pub use deb::{Part, Wanted, extract, read};
 pub use drivers::{Module, bridge_modules, console_modules, drivers, folder_modules, kvm_modules, kvm_modules_of_amd, socket_modules};
 pub use index::{Package, newest_named};
 pub use mirror::{VARIABLE as MIRROR_VARIABLE, mirror, security_mirror};
 pub use own_modules::{ipi_module, served_module};
 pub use program::programs;
-pub use store::{Freshness, Item};
+pub use store::{Freshness, Item, directory};
 pub use tree::tree;
 pub use version::compare as compare_versions;
 

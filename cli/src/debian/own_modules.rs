@@ -202,7 +202,7 @@ impl Own {
 }
 
 fn apt_for(arch: Arch, suite: &'static str) -> Result<Apt> {
-    Apt::new_for(arch, &store::directory(arch)?.join("apt"), suite, &mirror::mirror()?)
+    Apt::new(arch, &store::directory(arch)?.join("apt"), suite, &mirror::mirror()?)
 }
 
 /// Replaces the programs of kernels' packages, unpacked in `work`, by scripts that run them with the C library in the tree `libraries`.

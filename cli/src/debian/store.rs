@@ -240,8 +240,11 @@ pub fn cached(arch: Arch, item: Item) -> Option<Stored> {
     read(&directory(arch).ok()?.join(item.name()), item.wanted()).intact()
 }
 
-/// Folder of an architecture's items.
-pub(super) fn directory(arch: Arch) -> Result<PathBuf> {
+/// Folder of an architecture's items, and of apt's files.
+///
+/// # Errors
+/// The cache has no directory.
+pub fn directory(arch: Arch) -> Result<PathBuf> {
     Ok(cache::dir()?.join(match arch {
         Arch::Aarch64 => "debian",
         Arch::X86_64 => "debian-amd64",
@@ -291,7 +294,7 @@ fn get_from(debian: &Path, arch: Arch, item: Item, freshness: Freshness) -> Resu
 
 /// Queries the mirror, and downloads unless the newest version is stored already.
 fn fetch(arch: Arch, item: Item, debian: &Path, dir: &Path, stored: Option<&Stored>) -> Result<Stored> {
-    let apt = Apt::new_for(arch, &debian.join("apt"), item.suite(), &mirror::mirror()?)?;
+    let apt = Apt::new(arch, &debian.join("apt"), item.suite(), &mirror::mirror()?)?;
     let package =
         item.choose(arch, &apt.packages()?).with_context(|| format!("Debian {} has no package for {}", item.suite(), item.name()))?;
     let (name, version) = (package.name.clone(), package.version.clone());

@@ -28,7 +28,7 @@ pub fn tree(arch: Arch, names: &[&str]) -> Result<PathBuf> {
     if dir.exists() {
         return Ok(dir);
     }
-    let apt = Apt::new_for(arch, &debian.join("apt"), SUITE, &mirror::mirror()?)?;
+    let apt = Apt::new(arch, &debian.join("apt"), SUITE, &mirror::mirror()?)?;
     let packages = index::with_libraries(&apt.packages()?, names)
         .with_context(|| format!("Debian {SUITE} lacks one of the packages {}", names.join(", ")))?;
     // Built aside and moved into place: an interrupted command leaves no partial tree.

@@ -1,4 +1,4 @@
-//! The VM that unpacks and configures a new disk's packages: an emulated Arm machine without Stile.
+//! The VM that unpacks and configures a new disk's packages: an emulated machine of the disk's architecture, without Stile.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
@@ -12,9 +12,10 @@ use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 
 use crate::child::{self, end_with_parent};
-use crate::config::units;
-use crate::emulator::{PACKAGE, PROGRAM};
+use crate::config::{Arch, units};
+use crate::emulator::{self, amd};
 use crate::exit;
+use crate::initramfs::kernel_arguments;
 use crate::progress::Task;
 
 /// The VM's first program.
@@ -23,6 +24,8 @@ pub const INIT: &str = include_str!("configure.sh");
 /// Files of the VM.
 #[derive(Debug, Clone, Copy)]
 pub struct Vm<'a> {
+    /// The disk's architecture.
+    pub arch: Arch,
     /// The kernel.
     pub kernel: &'a Path,
     /// An initial RAM file system with [`INIT`].
@@ -45,17 +48,27 @@ const SHOWN: usize = 20;
 const UNPACKED: f64 = 12.0;
 const PREPARED: f64 = 17.0;
 
+/// The emulator's program, its Debian package, and the options of the machine.
+const fn machine(arch: Arch) -> (&'static str, &'static str, &'static str) {
+    match arch {
+        Arch::Aarch64 => (emulator::PROGRAM, emulator::PACKAGE, "-M virt,gic-version=3 -cpu neoverse-n1 -accel tcg,thread=multi"),
+        // The emulator decides whether the host's memory model allows a thread for each CPU.
+        Arch::X86_64 => (amd::PROGRAM, amd::PACKAGE, "-M q35 -cpu max -accel tcg"),
+    }
+}
+
 /// Runs the VM until the disk is complete.
 ///
 /// # Errors
 /// The emulator can't be run; the VM reports a failure or hangs: the error contains the end of its output.
 pub fn run(vm: &Vm<'_>) -> Result<()> {
     let task = Task::start(format!("unpacking {}", units::plural(vm.packages, "package")));
-    let mut command = Command::new(PROGRAM);
+    let (program, package, _) = machine(vm.arch);
+    let mut command = Command::new(program);
     command.args(arguments(vm)?).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = end_with_parent(&mut command, Signal::KILL)
         .spawn()
-        .map_err(|error| exit::lacking(format!("{PROGRAM} can't be started ({error}): install the package {PACKAGE}")))?;
+        .map_err(|error| exit::lacking(format!("{program} can't be started ({error}): install the package {package}")))?;
     let errors = child::errors_of(&mut child);
     let console = BufReader::new(child.stdout.take().context("the emulator has no output")?);
     let (send, lines) = mpsc::channel();
@@ -139,8 +152,10 @@ fn arguments(vm: &Vm<'_>) -> Result<Vec<String>> {
     let drive = |id: &str, file: &Path, options: &str| {
         Ok::<_, anyhow::Error>(format!("if=none,id={id},file={},format=raw,{options}", path(file)?.replace(',', ",,")))
     };
+    let (.., machine) = machine(vm.arch);
     let words = [
-        "-M virt,gic-version=3 -cpu neoverse-n1 -smp 2 -m 1024M -accel tcg,thread=multi",
+        machine,
+        "-smp 2 -m 1024M",
         "-nodefaults -no-user-config -display none -monitor none -no-reboot -chardev stdio,id=line,signal=off -serial chardev:line",
     ];
     let mut arguments: Vec<String> = words.iter().flat_map(|words| words.split(' ')).map(str::to_owned).collect();
@@ -149,7 +164,7 @@ fn arguments(vm: &Vm<'_>) -> Result<Vec<String>> {
     let options = [
         ("-kernel", path(vm.kernel)?),
         ("-initrd", path(vm.initrd)?),
-        ("-append", "console=ttyAMA0 panic=-1 quiet mitigations=off".to_owned()),
+        ("-append", format!("{} quiet mitigations=off", kernel_arguments(vm.arch))),
         ("-drive", drive("disk", vm.disk, unsafely)?),
         ("-device", "virtio-blk-pci,drive=disk,addr=1,romfile=".to_owned()),
         ("-drive", drive("packages", vm.archive, "readonly=on")?),
@@ -173,9 +188,13 @@ mod tests {
     }
 
     #[test]
-    fn commas_in_names_are_kept() {
+    fn machines_are_those_of_the_architecture_and_commas_in_names_are_kept() {
         let path = Path::new("/a,b/disk");
-        let vm = Vm { kernel: path, initrd: path, disk: path, archive: path, packages: 1 };
-        assert!(arguments(&vm).unwrap().iter().any(|argument| argument.contains("file=/a,,b/disk,format=raw,cache=unsafe")));
+        for (arch, machine) in [(Arch::Aarch64, "virt,gic-version=3"), (Arch::X86_64, "q35")] {
+            let vm = Vm { arch, kernel: path, initrd: path, disk: path, archive: path, packages: 1 };
+            let arguments = arguments(&vm).unwrap();
+            assert!(arguments.iter().any(|argument| argument.contains("file=/a,,b/disk,format=raw,cache=unsafe")));
+            assert_eq!(arguments[..2], ["-M", machine]);
+        }
     }
 }

@@ -42,7 +42,7 @@ export DEBIAN_FRONTEND=noninteractive DEBCONF_NONINTERACTIVE_SEEN=true
 echo "stile: preparing"
 for package in $(cat /preinst); do
     DPKG_MAINTSCRIPT_PACKAGE=${package%:*} DPKG_MAINTSCRIPT_PACKAGE_REFCOUNT=1 DPKG_MAINTSCRIPT_NAME=preinst \
-        DPKG_MAINTSCRIPT_ARCH=arm64 DPKG_ADMINDIR=/var/lib/dpkg DPKG_ROOT= \
+        DPKG_MAINTSCRIPT_ARCH=$(cat /architecture) DPKG_ADMINDIR=/var/lib/dpkg DPKG_ROOT= \
         chroot /mnt "/var/lib/dpkg/info/$package.preinst" install </dev/null ||
         finish "failed: the preinst script of $package failed"
 done

@@ -26,26 +26,33 @@ use crate::{cache, cleanup, emulator, exit, out};
 const SUITE: &str = "trixie";
 
 /// The kernel, unless the wanted packages have another one.
-const KERNEL: &str = "linux-image-cloud-arm64";
+const fn kernel(arch: Arch) -> &'static str {
+    match arch {
+        Arch::Aarch64 => "linux-image-cloud-arm64",
+        Arch::X86_64 => "linux-image-cloud-amd64",
+    }
+}
 
 /// Packages of every disk beside those that Debian requires: a system that boots, has networks and can install more.
-pub(super) const BASE: [&str; 15] = [
-    "apt",
-    "dbus",
-    "e2fsprogs",
-    "initramfs-tools",
-    "iproute2",
-    "iputils-ping",
-    "kmod",
-    "less",
-    "libpam-systemd",
-    "linux-image-cloud-arm64",
-    "netbase",
-    "procps",
-    "systemd-resolved",
-    "systemd-sysv",
-    "udev",
-];
+pub(super) const fn base(arch: Arch) -> [&'static str; 15] {
+    [
+        "apt",
+        "dbus",
+        "e2fsprogs",
+        "initramfs-tools",
+        "iproute2",
+        "iputils-ping",
+        "kmod",
+        "less",
+        "libpam-systemd",
+        kernel(arch),
+        "netbase",
+        "procps",
+        "systemd-resolved",
+        "systemd-sysv",
+        "udev",
+    ]
+}
 
 /// Free bytes that the work needs: the packages' archive, the disk and the image (docs/disks.md, "Creating").
 const NEEDED: u64 = 2 << 30;
@@ -75,7 +82,7 @@ pub fn create(args: &DiskCreateArgs) -> Result<u8> {
         out::note(NO_KEY);
     }
     qemu_img::ensure()?;
-    emulator::ensure(Arch::Aarch64)?;
+    emulator::ensure_for_model(args.arch, "max")?;
     let mirror = debian::mirror()?;
     let dir = cache::dir()?.join("disks");
     let _lock = cache::lock(&dir, "create")?;
@@ -85,14 +92,14 @@ pub fn create(args: &DiskCreateArgs) -> Result<u8> {
     let (work, _cleanup) =
         cleanup::removing(|| tempfile::tempdir_in(&dir)).with_context(|| format!("making a directory in {}", dir.display()))?;
 
-    let packages = fetch(&args.packages, &mirror)?;
+    let packages = fetch(args.arch, &args.packages, &mirror)?;
     let (uuid, security) = (uuid()?, debian::security_mirror());
     let system = System { hostname: &hostname, uuid: &uuid, keys: &keys, suite: SUITE, mirror: &mirror, security: security.as_deref() };
     let paths = Paths::new(work.path());
-    prepare(&packages, &settings::settings(&system), &paths)?;
+    prepare(args.arch, &packages, &settings::settings(&system), &paths)?;
     file_system(&paths.disk, args.size, &uuid)?;
-    let vm = Vm { kernel: &paths.kernel, initrd: &paths.initrd, disk: &paths.disk, archive: &paths.archive, packages: packages.len() };
-    configure::run(&vm)?;
+    let Paths { kernel, initrd, disk, archive } = &paths;
+    configure::run(&Vm { arch: args.arch, kernel, initrd, disk, archive, packages: packages.len() })?;
     fs::remove_file(&paths.archive).context("removing the packages' archive")?;
     let task = Task::start(format!("writing {}", args.file.display()));
     let image = work.path().join("image.qcow2");
@@ -105,8 +112,9 @@ pub fn create(args: &DiskCreateArgs) -> Result<u8> {
         out::json(&json!({"output": args.file, "packages": packages.len(), "bytes": size, "size": args.size}))?;
     } else {
         out::line(format_args!(
-            "{}: Debian {SUITE}, {}, {} of at most {}",
+            "{}: Debian {SUITE} for {}, {}, {} of at most {}",
             args.file.display(),
+            debian::debian_name(args.arch),
             units::plural(packages.len(), "package"),
             units::rounded_size(size),
             units::rounded_size(args.size)
@@ -232,10 +240,10 @@ fn lines(text: &str) -> String {
 }
 
 /// Fetches the packages and everything that they depend on: files in an order in which they can be unpacked.
-fn fetch(wanted: &[String], mirror: &str) -> Result<Vec<PathBuf>> {
-    let debian = cache::dir()?.join("debian");
+fn fetch(arch: Arch, wanted: &[String], mirror: &str) -> Result<Vec<PathBuf>> {
+    let debian = debian::directory(arch)?;
     let _lock = cache::lock(&debian, "fetch")?;
-    let apt = Apt::new(&debian.join("apt"), SUITE, mirror)?;
+    let apt = Apt::new(arch, &debian.join("apt"), SUITE, mirror)?;
     let known = apt.packages()?;
     if let Some(unknown) = wanted.iter().find(|name| known.iter().all(|package| package.name != **name)) {
         return Err(unknown_package(unknown, &known));
@@ -243,9 +251,9 @@ fn fetch(wanted: &[String], mirror: &str) -> Result<Vec<PathBuf>> {
     let required = known.iter().filter(|package| package.required).map(|package| &package.name[..]);
     // With a mirror that is reached by TLS, apt needs certificates.
     let certificates = mirror.starts_with("https:").then_some("ca-certificates");
-    let base = BASE
+    let base = base(arch)
         .into_iter()
-        .filter(|name| *name != KERNEL || !wanted.iter().any(|name| name.starts_with("linux-image-") && !name.ends_with("-dbg")));
+        .filter(|name| *name != kernel(arch) || !wanted.iter().any(|name| name.starts_with("linux-image-") && !name.ends_with("-dbg")));
     let mut names: Vec<&str> = required.chain(base).chain(certificates).chain(wanted.iter().map(String::as_str)).collect();
     names.sort_unstable();
     names.dedup();
@@ -264,11 +272,11 @@ fn unknown_package(name: &str, known: &[Package]) -> anyhow::Error {
 }
 
 /// Makes the archive of the root file system, the kernel and the initial RAM file system.
-fn prepare(packages: &[PathBuf], settings: &[Setting], paths: &Paths) -> Result<()> {
-    let busybox = debian::busybox(Freshness::Weekly)?;
+fn prepare(arch: Arch, packages: &[PathBuf], settings: &[Setting], paths: &Paths) -> Result<()> {
+    let busybox = debian::busybox_for(arch, Freshness::Weekly)?;
     let busybox = fs::read(&busybox).with_context(|| format!("reading {}", busybox.display()))?;
     let task = Task::start(format!("reading {}", units::plural(packages.len(), "package")));
-    let mut root = Root::create(&paths.archive)?;
+    let mut root = Root::create(&paths.archive, arch)?;
     for (index, package) in packages.iter().enumerate() {
         task.percent(100.0 * index as f64 / packages.len() as f64);
         root.package(package).with_context(|| format!("adding {}", package.display()))?;
@@ -280,7 +288,8 @@ fn prepare(packages: &[PathBuf], settings: &[Setting], paths: &Paths) -> Result<
     fs::write(&paths.kernel, &kernel.image).context("writing the kernel")?;
     let setting = Setting::new(&format!("boot/initrd.img-{}", kernel.release), initrd::build(&busybox, &root, initrd::DISK, &[])?);
     root.setting(&setting)?;
-    let vm = initrd::build(&busybox, &root, configure::INIT, &[("preinst", root.preinst().join("\n"))])?;
+    let files = [("architecture", debian::debian_name(arch).to_owned()), ("preinst", root.preinst().join("\n"))];
+    let vm = initrd::build(&busybox, &root, configure::INIT, &files)?;
     fs::write(&paths.initrd, vm).context("writing the initial RAM file system")?;
     root.finish()
 }

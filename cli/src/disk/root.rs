@@ -12,16 +12,20 @@ use tar::{Archive, Builder, EntryType, Header};
 
 use super::dpkg::{self, Control, Database};
 use super::settings::Setting;
+use crate::config::Arch;
 use crate::debian::{self, Part};
 
 /// Top-level directories that are links into `usr`. Packages name files by either path.
-const MERGED: [&str; 3] = ["bin", "lib", "sbin"];
-
-/// Debian's name of the architecture.
-const ARCH: &str = "arm64";
+const fn merged_directories(arch: Arch) -> &'static [&'static str] {
+    match arch {
+        Arch::Aarch64 => &["bin", "lib", "sbin"],
+        Arch::X86_64 => &["bin", "lib", "lib64", "sbin"],
+    }
+}
 
 /// An archive that is being written.
 pub struct Root {
+    arch: Arch,
     archive: Builder<BufWriter<File>>,
     /// Paths in the archive that are not directories, and the directories.
     paths: BTreeSet<String>,
@@ -40,13 +44,14 @@ pub struct Kernel {
 }
 
 impl Root {
-    /// Creates the archive at `path`.
+    /// Creates the archive at `path`, for packages of an architecture.
     ///
     /// # Errors
     /// The file can't be written.
-    pub fn create(path: &Path) -> Result<Self> {
+    pub fn create(path: &Path, arch: Arch) -> Result<Self> {
         let file = File::create(path).with_context(|| format!("making {}", path.display()))?;
         let mut root = Self {
+            arch,
             archive: Builder::new(BufWriter::with_capacity(1 << 20, file)),
             paths: BTreeSet::new(),
             database: Database::default(),
@@ -55,7 +60,7 @@ impl Root {
             modules: BTreeMap::new(),
         };
         root.directory("usr", 0o755)?;
-        for name in MERGED {
+        for name in merged_directories(arch) {
             root.directory(&format!("usr/{name}"), 0o755)?;
             root.link(name, &format!("usr/{name}"))?;
         }
@@ -68,7 +73,7 @@ impl Root {
     /// The package can't be read, or contains a file of an earlier one.
     pub fn package(&mut self, package: &Path) -> Result<()> {
         let (control, scripts) = debian::read(package, Part::Control, |archive| control_files(archive))?;
-        let stem = control.file_stem(ARCH);
+        let stem = control.file_stem(debian::debian_name(self.arch));
         let (list, hashes) = debian::read(package, Part::Files, |archive| self.files_of(&control, archive))?;
         for ControlFile { name, mode, content } in &scripts {
             self.file(&format!("{}/info/{stem}.{name}", dpkg::DIRECTORY), *mode, content)?;
@@ -89,9 +94,9 @@ impl Root {
             let mut entry = entry?;
             let original = text(&entry.path()?)?;
             list += &if original.is_empty() { "/.\n".to_owned() } else { format!("/{original}\n") };
-            let path = merged(&original);
+            let path = merged(self.arch, &original);
             // The root, and the directories that are links here.
-            if path.is_empty() || MERGED.contains(&&original[..]) {
+            if path.is_empty() || merged_directories(self.arch).contains(&&original[..]) {
                 continue;
             }
             let mut header = entry.header().clone();
@@ -112,7 +117,7 @@ impl Root {
                 self.keep_for_boot(&path, content);
             } else if let Some(target) = entry.link_name()? {
                 // A hard link names a path in the archive, a symbolic one any text.
-                let target = if kind.is_hard_link() { merged(&text(&target)?) } else { target.to_string_lossy().into_owned() };
+                let target = if kind.is_hard_link() { merged(self.arch, &text(&target)?) } else { target.to_string_lossy().into_owned() };
                 self.archive.append_link(&mut header, &path, target)?;
             } else {
                 self.archive.append_data(&mut header, &path, std::io::empty())?;
@@ -154,7 +159,7 @@ impl Root {
     pub fn setting(&mut self, setting: &Setting) -> Result<()> {
         let parents: Vec<_> = setting.path.match_indices('/').map(|(at, _)| &setting.path[..at]).collect();
         for parent in parents {
-            if !self.paths.contains(parent) && !MERGED.contains(&parent) {
+            if !self.paths.contains(parent) && !merged_directories(self.arch).contains(&parent) {
                 self.directory(parent, setting.directory_mode())?;
             }
         }
@@ -230,10 +235,10 @@ fn text(path: &Path) -> Result<String> {
     Ok(text.strip_prefix('.').filter(|rest| rest.is_empty() || rest.starts_with('/')).unwrap_or(text).trim_matches('/').to_owned())
 }
 
-/// A path with [`MERGED`] directories replaced by those in `usr`.
-fn merged(path: &str) -> String {
+/// A path with [`merged_directories`] replaced by those in `usr`.
+fn merged(arch: Arch, path: &str) -> String {
     match path.split_once('/') {
-        Some((first, _)) if MERGED.contains(&first) => format!("usr/{path}"),
+        Some((first, _)) if merged_directories(arch).contains(&first) => format!("usr/{path}"),
         _ => path.to_owned(),
     }
 }
@@ -256,18 +261,19 @@ mod tests {
 
     #[test]
     fn paths_are_those_of_a_merged_usr() {
-        let path = |name: &str| merged(&text(Path::new(name)).unwrap());
+        let of = |arch, name: &str| merged(arch, &text(Path::new(name)).unwrap());
         assert_eq!(
-            ["./", ".", "./bin/sh", "./lib/x/", "./libexec/a", "./etc/.pwd.lock"].map(path),
+            ["./", ".", "./bin/sh", "./lib/x/", "./libexec/a", "./etc/.pwd.lock"].map(|name| of(Arch::Aarch64, name)),
             ["", "", "usr/bin/sh", "usr/lib/x", "libexec/a", "etc/.pwd.lock"]
         );
+        assert_eq!(Arch::ALL.map(|arch| of(arch, "./lib64/ld.so")), ["lib64/ld.so", "usr/lib64/ld.so"]);
     }
 
     #[test]
     fn settings_bring_their_directories() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("root.tar");
-        let mut root = Root::create(&file).unwrap();
+        let mut root = Root::create(&file, Arch::Aarch64).unwrap();
         root.setting(&Setting::new("root/.ssh/authorized_keys", "key").private()).unwrap();
         root.setting(&Setting::new("etc/hostname", "web")).unwrap();
         assert!(root.preinst().is_empty());

@@ -106,7 +106,7 @@ const COUNT: &str = "f=/root/count; touch $f; n=$(tail -n 1 $f); n=${n:-0}; seq 
 /// `stile run` is killed at random moments: no process is left, the image is free and consistent, and everything that the guest flushed is
 /// in it.
 fn killed() -> Result<(), String> {
-    let base = system_disk::base()?;
+    let base = system_disk::base(Arch::Aarch64)?;
     let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
     let image = dir.path().join("disk.qcow2");
     fs::copy(&base, &image).map_err(|error| format!("copying {}: {error}", base.display()))?;

@@ -84,7 +84,6 @@ use test::Test;
 /// A guest is missing.
 fn emulated([arm, pc]: &[Programs; 2]) -> Result<Vec<Test>> {
     let mut tests = vec![
-        Test::new(system_disk::NAME, Arch::Aarch64, system_disk::test),
         Test::new(installer::NAME, Arch::Aarch64, installer::test),
         Test::new(shared_folder::NAME, Arch::Aarch64, shared_folder::test),
         Test::new(served_console::NAME, Arch::Aarch64, served_console::test),
@@ -94,6 +93,7 @@ fn emulated([arm, pc]: &[Programs; 2]) -> Result<Vec<Test>> {
         Test::new(io::budgets::TEST, Arch::Aarch64, io::budgets::test),
         Test::new(nested_bench::pc::budgets::TEST, Arch::X86_64, nested_bench::pc::budgets::test),
     ];
+    tests.extend(system_disk::TESTS.map(|(name, arch, test)| Test::new(name, arch, test)));
     tests.extend(budgets::TESTS.map(|(name, platform, gic)| Test::new(name, platform.arch, move || budgets::test(platform, gic))));
     tests.extend(nested_bench::budgets::TESTS.map(|(name, l1)| Test::new(name, Arch::Aarch64, move || nested_bench::budgets::test(l1))));
     tests.extend(native::TESTS.map(|(name, program, cpu)| Test::new(name, Arch::X86_64, move || native::test(program, cpu))));

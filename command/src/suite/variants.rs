@@ -59,6 +59,7 @@ pub const NAMES: &[&str] = &[
     "pc/amd/devices/assigned-disk",
     "pc/amd/devices/blocked-dma",
     "pc/amd/devices/reset-in-flight",
+    "pc/amd/disk/data-survives",
     "pc/amd/isolation/hostile-2",
     "pc/amd/isolation/hostile-3",
     "pc/amd/isolation/hostile-on-16-cpus",
