@@ -85,6 +85,12 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
         }
         vm.functions = functions(vm_draft, vm.techniques.nested, &vms, mistakes);
         devices::resolve(vm_draft, &mut vm, (arch, is_vmx), folder, mistakes);
+        if let (Arch::X86_64, DecodeCache::Protect, Some(given)) = (arch, vm.techniques.decode_cache, &vm_draft.decode_cache)
+            && vm.functions.len() + vm.emulated_functions() != 0
+        {
+            let what = "a virtual machine with PCI functions, whose DMA changes code unseen, can't have write-protected code";
+            mistakes.push(Mistake::new(given.place.clone(), what).expected("\"verify\" or \"off\""));
+        }
         vm.gic = gic;
         if gic == Gic::V2 {
             gic::check(vm_draft, &vm, mistakes);

@@ -362,6 +362,22 @@ fn nested_vms_of_a_pc_lack_some_techniques() {
 }
 
 #[test]
+fn vms_of_a_pc_with_functions_have_no_write_protected_code() {
+    let refusal = |machine: &str, vm: &str| {
+        let text = format!("[machine]\n{machine}\n[[vm]]\nkernel = \"debian\"\n{vm}\n[vm.techniques]\ndecode_cache = \"protect\"\n");
+        MachineConfig::from_text("machine.toml", &text, Path::new(""), &Flags::default()).map_err(|error| error.to_string()).err()
+    };
+    let amd = "arch = \"x86_64\"\ncpu = \"max\"";
+    for vm in ["[[vm.pci]]\nfunction = \"0000:00:02.0\"", "[[vm.net]]"] {
+        let refusal = refusal(amd, vm).unwrap();
+        assert!(refusal.contains("can't have write-protected code") && refusal.contains("\"verify\" or \"off\""), "{refusal}");
+    }
+    assert_eq!(refusal(amd, ""), None);
+    // Arm's back end has no decoder.
+    assert_eq!(refusal("arch = \"aarch64\"", "[[vm.net]]"), None);
+}
+
+#[test]
 fn interrupts_are_virtual_or_direct() {
     let interrupts = |more: &str| {
         let text = format!("[[vm]]\nkernel = \"debian\"\n{more}");
