@@ -1,5 +1,7 @@
 //! Events ("Event Logging").
 
+use stile_pci::Access;
+
 /// Cause of an event: a request that was stopped, or a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -11,15 +13,6 @@ pub enum Kind {
     Request,
     /// Number of an event that no function causes: Stile or the IOMMU is at fault.
     Failure(u8),
-}
-
-/// A direction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// From memory.
-    Read,
-    /// To memory.
-    Write,
 }
 
 /// An event.

@@ -19,7 +19,7 @@ mod tests;
 
 pub use commands::{CommandBuffer, CommandRegisters, PATIENCE};
 pub use device::{DeviceEntry, DmaTables, RemappingTable};
-pub use event::{Access, Event, Kind};
+pub use event::{Event, Kind};
 pub use log::EventLog;
 pub use remapping::{MESSAGES, RemappingEntry, message};
 

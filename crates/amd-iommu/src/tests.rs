@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
+use stile_pci::Access;
 
 use crate::*;
 

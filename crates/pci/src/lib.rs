@@ -35,7 +35,7 @@ mod window;
 pub use address::{Address, ParseError};
 pub use bar::{BARS, Bar, probe_bars};
 pub use capability::{Capability, capabilities, id};
-pub use faults::{Faults, MOST_FAULTS, MOST_REPORTS, Verdict};
+pub use faults::{Access, Faults, MOST_FAULTS, MOST_REPORTS, Verdict};
 pub use function::{Effect, Refusal, VirtualFunction};
 pub use misses::{Action, Misses};
 pub use msix::{MAX_VECTORS, Msix, Table, Vector};

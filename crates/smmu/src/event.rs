@@ -1,5 +1,7 @@
 //! Event records (chapter 7).
 
+use stile_pci::Access;
+
 /// Why a transaction was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -11,15 +13,6 @@ pub enum Kind {
     Stream,
     /// Another one, by its number.
     Other(u8),
-}
-
-/// A direction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// From memory.
-    Read,
-    /// To memory.
-    Write,
 }
 
 /// An event.

@@ -16,6 +16,6 @@ mod stream;
 mod tests;
 
 pub use commands::{CommandQueue, PATIENCE, QueueRegisters};
-pub use event::{Access, Event, Kind};
+pub use event::{Event, Kind};
 pub use queue::Queue;
 pub use stream::{SecondStage, StreamEntry};

@@ -1,5 +1,7 @@
 //! Examples, field by field as the specification numbers their bits.
 
+use stile_pci::Access;
+
 use crate::*;
 
 /// Bits `high` to `low` of an entry, numbered through all of it.

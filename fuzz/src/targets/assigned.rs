@@ -172,7 +172,7 @@ fn events(bytes: &[u8]) {
     let (mut producer, mut consumer) = (input.word(), input.word());
     while !input.is_empty() {
         let event = Event::decode(core::array::from_fn(|_| input.double()));
-        let verdict = faults.count(event.address & !0xfff);
+        let verdict = faults.count(event.address, Some(event.access));
         reach(if verdict.report { "report" } else { "silent" });
         assert!(ends == 0 || !verdict.report && !verdict.cut_off, "silent after the end");
         (reports, ends, counted) = (reports + u32::from(verdict.report), ends + u32::from(verdict.cut_off), counted + 1);

@@ -2,8 +2,8 @@
 //! function loses all access until its VM restarts: so faults take only a bounded time from other VMs.
 
 use stile_lock::TicketLock;
-use stile_pci::{Address, Faults};
-use stile_smmu::{Access, Event, Kind, StreamEntry};
+use stile_pci::{Access, Address, Faults};
+use stile_smmu::{Event, Kind, StreamEntry};
 
 use super::failure;
 use crate::arch::aarch64::host::gic;
@@ -44,10 +44,9 @@ pub fn take() {
 }
 
 fn take_one(event: &Event) {
-    let place = event.address & !0xfff | u64::from(event.access == Access::Write);
     let mut owners = OWNERS.lock();
     let Some(stream) = owners.get_mut(event.stream as usize) else { return };
-    let verdict = stream.faults.count(place);
+    let verdict = stream.faults.count(event.address, Some(event.access));
     let Some((vm, function)) = stream.owner else {
         if verdict.report {
             // Unexpected, because its bus mastering is off. From here on it aborts without an event. The lock keeps

@@ -3,9 +3,9 @@
 
 use core::sync::atomic::{AtomicBool, Ordering, fence};
 
-use stile_amd_iommu::{Access, DeviceEntry, Event, Kind};
+use stile_amd_iommu::{DeviceEntry, Event, Kind};
 use stile_lock::TicketLock;
-use stile_pci::{Address, Faults, stop_master};
+use stile_pci::{Access, Address, Faults, stop_master};
 
 use super::failure;
 use crate::arch::x86_64::host::{iommu, pcie};
@@ -77,10 +77,9 @@ pub fn take() {
 
 fn take_one(event: &Event) {
     let function = Address::from_routing_id(event.device);
-    let place = event.address & !0xfff | u64::from(event.access == Some(Access::Write));
     let mut owners = OWNERS.lock();
     let Some(state) = owners.get_mut(usize::from(event.device)) else { return };
-    let verdict = state.faults.count(place);
+    let verdict = state.faults.count(event.address, event.access);
     let owner = state.vm;
     drop(owners);
     let Some(vm) = owner.and_then(|vm| vm::get(vm.into())) else {
