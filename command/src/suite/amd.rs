@@ -27,7 +27,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
     scenarios.extend(boots());
     scenarios.extend([busy(), reboot(), topology::with_gaps(), operator(programs)?, absent(programs)?]);
     scenarios.extend(snapshots::with_amd_v(programs)?);
-    scenarios.extend(amd_devices::all());
+    scenarios.extend(amd_devices::all(programs)?);
     scenarios.extend(traced::with_amd_v(programs)?);
     for (seed, cpus) in [(2, 1), (3, 2)] {
         scenarios.push(hostile(seed, cpus, programs)?);

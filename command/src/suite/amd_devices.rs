@@ -1,12 +1,20 @@
 //! The scenarios of a PC with AMD-V whose VMs own PCI functions, behind AMD's IOMMU.
 
-use super::devices::{RESET_DISK, device, reset_under_load, with_disk};
+use anyhow::Result;
+
+use super::devices::{RESET_DISK, VIRTIO, device, reset_under_load, with_disk};
 use super::disk::Disk;
+use super::operator::Step;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
+use stile::programs::Programs;
+use stile::session::SAME_MEMORY;
 
 /// All of them.
-pub(super) fn all() -> Vec<Scenario> {
-    vec![assigned_disk(), reset_in_flight(), blocked_dma()]
+///
+/// # Errors
+/// A guest is missing.
+pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
+    Ok(vec![assigned_disk(), reset_in_flight(), blocked_dma(), hostile(programs)?])
 }
 
 /// A machine with two CPUs and a VM with Debian that has a function and executes a command.
@@ -52,4 +60,33 @@ fn blocked_dma() -> Scenario {
     let notes = vec!["the IOMMU has blocked requests of PCI functions".into(), NO_DIFFERENCE.into()];
     let expect = Expect { output: vec!["copied 0x12345678".into(), "blocked".into()], notes, ..Expect::default() };
     Scenario { expect, ..device(scenario, &["-device", "edu,addr=5,dma_mask=0xffffffffffff"]) }
+}
+
+/// A VM attacks through three functions, and is paused and restarted meanwhile; then it resets itself by a message of a function. Its
+/// neighbour's checksums stay correct.
+fn hostile(programs: &Programs) -> Result<Scenario> {
+    let functions = [3, 4, 5].map(|device| format!("[[vm.pci]]\nfunction = \"0000:00:{device:02x}.0\"\n")).concat();
+    let config = format!(
+        "[machine]\narch = \"x86_64\"\ncpu = \"max\"\ncpus = 2\n\n\
+         [[vm]]\nname = \"attacker\"\nkernel = \"{}\"\nappend = \"boots=3\"\nvcpus = 3\nmemory = \"64M\"\n{functions}\n\
+         [[vm]]\nname = \"neighbour\"\nkernel = \"{}\"\nmemory = \"64M\"\n",
+        programs.path("functions")?,
+        programs.path("checksum")?
+    );
+    let steps = vec![
+        Step::new("phase bars", "pause m/attacker", &["m/attacker is paused"]),
+        Step::new("", "resume m/attacker", &["m/attacker runs"]),
+        Step::new("phase messages", "restart m/attacker", &["m/attacker restarts"]),
+    ];
+    let expect = Expect {
+        output: ["boot 1", "boot 2", "boot 3", "PASS functions"].map(Into::into).to_vec(),
+        notes: vec![NO_DIFFERENCE.into(), NO_DIFFERENCE.into(), SAME_MEMORY.into()],
+        absent: vec!["FAIL "],
+        ..Expect::default()
+    };
+    let (rng, card) = (format!("virtio-rng-pci,{VIRTIO}"), format!("virtio-net-pci,netdev=net,{VIRTIO}"));
+    let [rng, card] = [(rng, "addr=4"), (card, "addr=5")].map(|(device, address)| device.replace("addr=2", address));
+    let devices = ["-device", "edu,addr=3,dma_mask=0xffffffffffff", "-device", &rng, "-netdev", "user,id=net", "-device", &card];
+    let scenario = Scenario { config: Some(config), steps, timeout: 900, expect, ..Scenario::new("pc/amd/devices/hostile", "--exits") };
+    Ok(device(scenario, &devices))
 }

@@ -12,7 +12,7 @@ use stile::programs::Programs;
 use stile::session::SAME_MEMORY;
 
 /// QEMU's options for a virtio function behind the SMMU.
-const VIRTIO: &str = "addr=2,iommu_platform=on,disable-legacy=on,romfile=";
+pub(super) const VIRTIO: &str = "addr=2,iommu_platform=on,disable-legacy=on,romfile=";
 
 /// All of them.
 ///

@@ -58,6 +58,7 @@ pub const NAMES: &[&str] = &[
     "pc/amd/debian:6.12/topology-with-gaps",
     "pc/amd/devices/assigned-disk",
     "pc/amd/devices/blocked-dma",
+    "pc/amd/devices/hostile",
     "pc/amd/devices/reset-in-flight",
     "pc/amd/disk/data-survives",
     "pc/amd/isolation/hostile-2",
