@@ -7,6 +7,7 @@ use std::io::{self, IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, sendmsg, shutdown};
 
@@ -72,11 +73,14 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Begins, and negotiates the protocol's features. Also returns the device's features.
+    /// Begins, and negotiates the protocol's features. Also returns the device's features. The back end has the time `patience` for each
+    /// reply.
     ///
     /// # Errors
-    /// The back end ends, or breaks the protocol, which applies to all methods.
-    pub fn new(socket: UnixStream) -> io::Result<(Self, u64)> {
+    /// The back end ends, does not reply, or breaks the protocol, which applies to all methods.
+    pub fn new(socket: UnixStream, patience: Duration) -> io::Result<(Self, u64)> {
+        socket.set_read_timeout(Some(patience))?;
+        socket.set_write_timeout(Some(patience))?;
         let mut connection = Self { socket: OwnedFd::from(socket).into(), is_acknowledged: false };
         connection.set(Request::SetOwner, &[], &[])?;
         let features = number(&connection.get(Request::GetFeatures, &[])?)?;
@@ -192,4 +196,17 @@ fn bytes(words: &[u64]) -> Vec<u8> {
 
 fn number(content: &[u8]) -> io::Result<u64> {
     content.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program that hangs holds its socket open. Its client waited for ever, and nothing ended or restarted it.
+    #[test]
+    fn a_back_end_that_does_not_reply_is_an_error() {
+        let (socket, _back_end) = UnixStream::pair().expect("sockets");
+        let result = Connection::new(socket, Duration::from_millis(50));
+        assert_eq!(result.err().map(|error| error.kind()), Some(io::ErrorKind::WouldBlock));
+    }
 }

@@ -26,6 +26,9 @@ use crate::session::Session;
 /// Time that a back end has to answer what it was asked, when its client resets the device. It then ends: the requests may be dropped.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Time that a back end has for each reply of the protocol: one that hangs ends with this process, and is started again.
+const REPLY: Duration = Duration::from_secs(30);
+
 /// Features of queues that a back end must have.
 const NEEDED: u64 = 1 << VIRTIO_F_VERSION_1 | 1 << VIRTIO_RING_F_INDIRECT_DESC | F_PROTOCOL_FEATURES;
 
@@ -62,7 +65,7 @@ impl<const QUEUES: usize> VhostUser<QUEUES> {
     /// # Errors
     /// The back end ends, lacks something, or refuses something.
     pub fn new(socket: UnixStream, kind: Kind, memory: &GuestMemoryMmap, window: &File) -> io::Result<Self> {
-        let (back_end, offered) = Connection::new(socket)?;
+        let (back_end, offered) = Connection::new(socket, REPLY)?;
         if offered & NEEDED != NEEDED {
             return Err(io::Error::other(format!("the back end has not all of the features {NEEDED:#x}, but {offered:#x}")));
         }
