@@ -22,6 +22,7 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         turned_off(programs)?,
         never_online(programs)?,
         cut_off(programs)?,
+        unanswered(programs)?,
         balloon(programs)?,
         request_budget(programs)?,
         debian(),
@@ -456,7 +457,7 @@ fn never_online(programs: &Programs) -> Result<Scenario> {
         "app waits for device 1 (block): deaf runs, but has not offered it",
     ];
     let notes = notes.into_iter().map(String::from).chain(["web", "app"].map(|name| format!("{name}: device 1 (block) fails"))).collect();
-    let steps = vec![Step::new("2 passed, 0 failed", "stop m/deaf --force", &[])];
+    let steps = vec![Step::new("3 passed, 0 failed", "stop m/deaf --force", &[])];
     Ok(Scenario {
         config: Some(config.concat()),
         steps,
@@ -479,6 +480,25 @@ fn cut_off(programs: &Programs) -> Result<Scenario> {
     let output = ["server: is cut off", "PASS the_disk_is_as_before", PASSED].map(String::from).into();
     let expect = Expect { output, notes, ..passed() };
     Ok(Scenario { config: Some(config.concat()), expect, ..Scenario::new("served/cut-off", "--exits --icount") })
+}
+
+/// A server that looks at no requests is reported, and its client's driver told. The reset by a driver that its server does not acknowledge
+/// ends. Virtual time passes at once while all vCPUs sleep.
+fn unanswered(programs: &Programs) -> Result<Scenario> {
+    let config = [
+        "[machine]\ncpus = 1\n\n".to_owned(),
+        vm(programs, "web", "served", "stile unanswered", "server")?,
+        vm(programs, "server", "served", "stile server stubborn", "")?,
+    ];
+    let notes = [
+        "web waits: server runs, but has not looked at requests to device 1 (block)",
+        "web waits: server has not acknowledged a reset of device 1 (block)",
+        "web: device 1 (block) fails: server has not acknowledged its reset",
+    ];
+    let notes = notes.map(String::from).into_iter().chain([NO_DIFFERENCE.into(), NO_DIFFERENCE.into()]).collect();
+    let output = ["server: is cut off", "PASS the_disk_works_again", PASSED].map(String::from).into();
+    let expect = Expect { output, notes, ..passed() };
+    Ok(Scenario { config: Some(config.concat()), expect, ..Scenario::new("served/unanswered", "--exits --icount") })
 }
 
 /// A server gives blocks of its client's RAM back to Stile; they come back clear, and no exit is longer than an exit may be. Virtual time

@@ -114,4 +114,5 @@ pub const NAMES: &[&str] = &[
     "served/host-sockets",
     "served/server-dies",
     "served/sockets",
+    "served/unanswered",
 ];

@@ -48,6 +48,11 @@ impl EventPage {
         self.seen.load(Ordering::Relaxed)
     }
 
+    /// Returns the number of the last event that the server says it has seen: any value.
+    pub(crate) fn seen(&self) -> u32 {
+        self.seen.load(Ordering::Relaxed)
+    }
+
     /// Returns the number of the last change of STATE, for the server: if it is another one than before, the server loads STATE.
     pub fn state(&self) -> u32 {
         self.state.load(Ordering::Acquire)

@@ -11,6 +11,8 @@
 //! - While no server is [online](server::CONTROL_ONLINE), and from a reset until the server has acknowledged it, loads
 //!   of the device's status, features, queues' maxima and configuration do not complete: the driver waits. A device whose
 //!   server does not come can be [given up](Transport::give_up): it offers no VERSION_1, and refuses FEATURES_OK.
+//! - Loads of the status [end](Transport::end_status_wait) during a long wait, with DEVICE_NEEDS_RESET set: the reset has not ended. That
+//!   bit is also set, and cleared again, while a server [leaves requests unanswered](Transport::set_unanswered).
 //! - Once DRIVER_OK is set, writes to the configuration of queues are ignored until a reset.
 //! - Configuration space can only be read.
 //! - The function has no VIRTIO_PCI_CAP_PCI_CFG (section 4.1.4.9.1): its BAR is accessed as memory only.

@@ -43,6 +43,12 @@ pub struct Transport {
     off: bool,
     /// No server came: loads are answered without one. Not while one is online, unless it is cut off.
     given_up: bool,
+    /// Loads of the status wait no longer.
+    overdue: bool,
+    /// The server has left events unacknowledged for long: the driver finds DEVICE_NEEDS_RESET.
+    unanswered: bool,
+    /// Somebody looks whether events are acknowledged.
+    watched: bool,
     pub(crate) features: Features,
     pub(crate) queues: [Queue; QUEUES],
     /// MSI-X vectors of the queues, and of changes of the configuration.
@@ -75,6 +81,9 @@ impl Transport {
             cut_off: false,
             off: false,
             given_up: false,
+            overdue: false,
+            unanswered: false,
+            watched: false,
             features: Features::new(),
             queues: [Queue::ABSENT; QUEUES],
             vectors: [NO_VECTOR; VECTORS],
@@ -108,15 +117,69 @@ impl Transport {
 
     /// Cuts the server off: the client goes on as without a server. The caller has ended the server's access to the client's memory.
     pub const fn cut_off(&mut self) {
-        self.cut_off = true;
+        (self.cut_off, self.watched) = (true, false);
     }
 
     /// Ends [`Transport::cut_off`], before the server gets access again. The server has acknowledged the resets of all of this client's
     /// devices.
     pub const fn reconnect(&mut self) {
         if self.cut_off {
-            (self.cut_off, self.given_up) = (false, false);
+            (self.cut_off, self.given_up, self.overdue) = (false, false, false);
         }
+    }
+
+    /// Ends the wait of loads of the status, until the next reset or an answer of the server: they find DEVICE_NEEDS_RESET. A driver that
+    /// waits for the end of a reset goes on to wait, without a load that holds up its vCPU. Returns false if no load waits.
+    pub const fn end_status_wait(&mut self) -> bool {
+        let waits = self.must_wait().is_some();
+        self.overdue |= waits;
+        waits
+    }
+
+    /// Whether a load of the status that has not ended waits for the acknowledgment of a reset.
+    pub const fn reset_is_overdue(&self) -> bool {
+        self.overdue && self.resetting && !self.cut_off
+    }
+
+    /// Whether a driver runs and its server is online.
+    const fn is_served(&self) -> bool {
+        self.is_running() && self.online && !self.cut_off
+    }
+
+    /// Whether a driver runs, and its server is not known to leave requests unanswered.
+    pub const fn is_answering(&self) -> bool {
+        self.is_served() && !self.unanswered
+    }
+
+    /// Begins to watch whether the server acknowledges the events of a running driver. Returns the number of the last one that it says it
+    /// has seen; `None` without effect if it is watched already, or there is nothing to watch.
+    pub fn watch(&mut self, page: &EventPage) -> Option<u32> {
+        if self.watched || !self.is_served() {
+            return None;
+        }
+        self.watched = true;
+        Some(page.seen())
+    }
+
+    /// Whether events are watched.
+    #[inline]
+    pub const fn is_watched(&self) -> bool {
+        self.watched
+    }
+
+    /// Returns the number of the last event that the server says it has seen, if there are later ones. If not, ends the watch.
+    pub fn unacknowledged(&mut self, page: &EventPage) -> Option<u32> {
+        let seen = page.seen();
+        self.watched &= self.is_served() && seen != self.events;
+        self.unanswered &= self.watched;
+        self.watched.then_some(seen)
+    }
+
+    /// Notes whether the server has left events of a running driver unacknowledged for long: the driver is interrupted, and finds
+    /// DEVICE_NEEDS_RESET until the server goes on. The server does not see that.
+    pub fn set_unanswered(&mut self, is_unanswered: bool) -> Effect {
+        let was_unanswered = core::mem::replace(&mut self.unanswered, is_unanswered);
+        if is_unanswered && !was_unanswered { self.interrupt(server::CONFIG_CHANGED) } else { Effect::Nothing }
     }
 
     /// Whether a driver runs and its server is offline: its requests wait.
@@ -130,7 +193,7 @@ impl Transport {
             return identification;
         }
         if self.must_wait().is_some() {
-            return None;
+            return (offset == client::STATUS && bytes == 4 && self.overdue).then_some(self.status | status::NEEDS_RESET);
         }
         if let Some(at) = offset.checked_sub(client::CONFIG) {
             return Some(load(&self.config, at, bytes));
@@ -145,6 +208,7 @@ impl Transport {
             client::DEVICE_FEATURES => half(self.features.offered(), self.features.offered_select),
             client::QUEUE_SIZE_MAX => queue.maximum.into(),
             client::QUEUE_READY => queue.ready.into(),
+            client::STATUS if self.unanswered => self.status | status::NEEDS_RESET,
             client::STATUS => self.status,
             client::SHM_LEN..=client::SHM_BASE_HIGH if offset.is_multiple_of(4) => u32::MAX,
             client::CONFIG_GENERATION => self.generation,
@@ -214,7 +278,7 @@ impl Transport {
     }
 
     /// Whether the server may access the queues.
-    pub(crate) fn is_running(&self) -> bool {
+    pub(crate) const fn is_running(&self) -> bool {
         self.status & status::DRIVER_OK != 0
     }
 
@@ -267,6 +331,7 @@ impl Transport {
     pub fn reset(&mut self) -> Effect {
         let was_running = self.is_running();
         self.status = 0;
+        (self.overdue, self.unanswered) = (false, false);
         self.kickable = 0;
         self.interrupts = 0;
         self.vectors = [NO_VECTOR; VECTORS];
@@ -305,6 +370,7 @@ impl Transport {
     fn set_online(&mut self, online: bool) -> Effect {
         let changes = online && !self.online && self.config != self.staged;
         self.online = online;
+        (self.overdue, self.unanswered, self.watched) = (false, false, false);
         if online {
             self.given_up &= self.cut_off;
         } else {
@@ -384,7 +450,7 @@ impl Transport {
         match offset {
             server::INTERRUPT => return self.interrupt(value & (server::QUEUES_MASK | server::CONFIG_CHANGED)),
             server::CONTROL => return self.set_online(value & server::CONTROL_ONLINE != 0),
-            server::RESET_DONE => self.resetting = false,
+            server::RESET_DONE => (self.resetting, self.overdue) = (false, false),
             server::NEEDS_RESET if self.is_running() => {
                 self.status |= status::NEEDS_RESET;
                 return self.interrupt(server::CONFIG_CHANGED);

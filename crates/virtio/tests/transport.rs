@@ -153,6 +153,68 @@ fn a_reset_that_is_not_acknowledged_is_not_given_up() {
 }
 
 #[test]
+fn loads_of_the_status_end_during_a_wait() {
+    let mut transport = running();
+    assert!(!transport.end_status_wait(), "nothing waits");
+    for online in [true, false] {
+        // A driver's reset that is not acknowledged, and one without a server.
+        let _ = transport.write(client::STATUS, 4, 0);
+        if !online {
+            transport.server_ended();
+        }
+        assert_eq!(transport.read(client::STATUS, 4), None);
+        assert!(transport.end_status_wait());
+        assert_eq!(transport.read(client::STATUS, 4), Some(status::NEEDS_RESET), "the reset has not ended");
+        assert_eq!(transport.pci_read(0x14, 1), Some(status::NEEDS_RESET));
+        assert_eq!(transport.read(client::DEVICE_FEATURES, 4), None);
+        assert_eq!(transport.reset_is_overdue(), online);
+        let _ = transport.server_write(server::RESET_DONE, 1);
+        let _ = transport.server_write(server::CONTROL, server::CONTROL_ONLINE);
+        assert_eq!(transport.read(client::STATUS, 4), Some(0));
+    }
+    // A running driver finds that its server is away.
+    let mut transport = running();
+    transport.server_ended();
+    assert!(transport.end_status_wait());
+    assert_eq!(transport.read(client::STATUS, 4), Some(DRIVER_OK | status::NEEDS_RESET));
+    serve(&mut transport);
+    assert_eq!(transport.read(client::STATUS, 4), Some(DRIVER_OK));
+}
+
+#[test]
+fn a_driver_is_told_of_requests_that_are_not_looked_at() {
+    let (mut transport, page) = (transport(), EventPage::new());
+    assert_eq!(transport.watch(&page), None, "no driver runs");
+    serve(&mut transport);
+    assert_eq!(drive(&mut transport), STATE);
+    let _ = transport.publish(&page, Event::State);
+    page.acknowledge();
+    assert_eq!((transport.watch(&page), transport.watch(&page)), (Some(1), None));
+    assert_eq!(transport.unacknowledged(&page), None);
+    assert!(!transport.is_watched());
+    let _ = transport.publish(&page, Event::Kick);
+    assert_eq!((transport.watch(&page), transport.unacknowledged(&page)), (Some(1), Some(1)));
+    assert!(transport.is_answering());
+    assert_eq!(transport.set_unanswered(true), Effect::SignalClient(server::CONFIG_CHANGED));
+    assert_eq!(transport.set_unanswered(true), Effect::Nothing);
+    assert!(!transport.is_answering());
+    assert_eq!(transport.read(client::STATUS, 4), Some(DRIVER_OK | status::NEEDS_RESET));
+    assert_eq!(transport.server_read(server::STATE), DRIVER_OK, "the server goes on");
+    page.acknowledge();
+    assert_eq!(transport.unacknowledged(&page), None);
+    assert_eq!(transport.read(client::STATUS, 4), Some(DRIVER_OK));
+    // A server that comes back is given time.
+    let _ = transport.publish(&page, Event::Kick);
+    assert_eq!(transport.watch(&page), Some(2));
+    let _ = transport.set_unanswered(true);
+    transport.server_ended();
+    assert!(!transport.is_watched());
+    serve(&mut transport);
+    assert_eq!(transport.read(client::STATUS, 4), Some(DRIVER_OK));
+    assert_eq!(transport.watch(&page), Some(2));
+}
+
+#[test]
 fn the_server_finds_the_queue() {
     let mut transport = running();
     assert_eq!(transport.server_read(server::STATE), DRIVER_OK);

@@ -14,7 +14,20 @@ pub const VIRTIO: Target = Target {
     run: accesses,
     seeds,
     mutations: 4000,
-    marks: &["waits", "driver ok", "kick", "completion", "reset", "quiet", "refused features", "comes back", "vector", "given up"],
+    marks: &[
+        "waits",
+        "driver ok",
+        "kick",
+        "completion",
+        "reset",
+        "quiet",
+        "refused features",
+        "comes back",
+        "vector",
+        "given up",
+        "overdue",
+        "unanswered",
+    ],
 };
 
 const WINDOW: [u64; 3] = [0x40_0000_0000, 0x1_2345_6000, 0x4000_0000];
@@ -30,6 +43,8 @@ struct Plain {
     cut_off: bool,
     off: bool,
     given_up: bool,
+    overdue: bool,
+    unanswered: bool,
     offered: u64,
     accepted: u64,
     selects: BTreeMap<&'static str, u32>,
@@ -73,13 +88,17 @@ impl Plain {
         self.queues.get(&(self.select(select), name)).copied().unwrap_or(0)
     }
 
+    fn waits(&self) -> bool {
+        !self.given_up && (self.resetting || !self.online || self.cut_off)
+    }
+
     fn read(&self, offset: u64, bytes: u64) -> Option<u32> {
         let constant = [(0, 0x7472_6976), (4, 2), (8, 2), (0xc, 0x4c49_5453), (0x60, self.interrupts)];
         if let (4, Some((_, value))) = (bytes, constant.into_iter().find(|(at, _)| *at == offset)) {
             return Some(value);
         }
-        if !self.given_up && (self.resetting || !self.online || self.cut_off) {
-            return None;
+        if self.waits() {
+            return (self.overdue && offset == 0x70 && bytes == 4).then_some(self.status | 0x40);
         }
         let value = match offset {
             0x100.. => return Some((0..bytes).map(|n| u32::from(*self.config.get(&(offset + n)).unwrap_or(&0)) << (8 * n)).sum()),
@@ -88,7 +107,7 @@ impl Plain {
             0x10 => half(self.offered, self.select("offered")),
             0x34 => self.queue("client", "maximum"),
             0x44 => self.queue("client", "ready"),
-            0x70 => self.status,
+            0x70 => self.status | u32::from(self.unanswered) << 6,
             0xb0 | 0xb4 | 0xb8 | 0xbc => u32::MAX,
             0xfc => self.generation,
             _ => 0,
@@ -99,6 +118,7 @@ impl Plain {
     fn reset(&mut self) -> Effect {
         let was_running = self.status & 4 != 0;
         (self.status, self.interrupts, self.accepted) = (0, 0, 0);
+        (self.overdue, self.unanswered) = (false, false);
         self.selects.retain(|name, _| name.starts_with("server"));
         self.queues.retain(|(_, name), _| *name == "maximum");
         if was_running && self.online {
@@ -258,6 +278,7 @@ impl Plain {
             0x28 => {
                 let is_new = value & 1 != 0 && !self.online;
                 self.online = value & 1 != 0;
+                (self.overdue, self.unanswered) = (false, false);
                 self.resetting &= self.online;
                 self.given_up &= !self.online || self.cut_off;
                 if is_new && self.status & 4 != 0 {
@@ -274,7 +295,7 @@ impl Plain {
                 if self.resetting {
                     reach("quiet");
                 }
-                self.resetting = false;
+                (self.resetting, self.overdue) = (false, false);
             }
             0x34 => return self.interrupt(value & 0x8000_00ff),
             0x38 => drop(self.selects.insert("server's half", value)),
@@ -374,7 +395,7 @@ fn accesses(bytes: &[u8]) {
             _ if kind & 0x70 == 0x70 => {
                 if plain.cut_off {
                     reach("reconnected");
-                    (plain.cut_off, plain.given_up) = (false, false);
+                    (plain.cut_off, plain.given_up, plain.overdue) = (false, false, false);
                 }
                 transport.reconnect();
             }
@@ -386,9 +407,25 @@ fn accesses(bytes: &[u8]) {
                 }
                 plain.given_up |= is_given_up;
             }
+            _ if kind & 0x60 == 0x60 => {
+                if plain.waits() {
+                    reach("overdue");
+                }
+                assert_eq!(transport.end_status_wait(), plain.waits());
+                plain.overdue |= plain.waits();
+            }
+            _ if kind & 0x60 == 0x40 => {
+                let is_new = !std::mem::replace(&mut plain.unanswered, true);
+                if is_new && plain.status & 4 != 0 {
+                    reach("unanswered");
+                }
+                let expected = if is_new { plain.interrupt(1 << 31) } else { Effect::Nothing };
+                assert_eq!(transport.set_unanswered(true), expected);
+            }
             _ => {
                 transport.server_ended();
                 (plain.online, plain.resetting) = (false, false);
+                (plain.overdue, plain.unanswered) = (false, false);
             }
         }
         assert_eq!(transport.is_quiet(), !plain.resetting || plain.cut_off);
@@ -421,6 +458,7 @@ fn seeds() -> Vec<Vec<u8>> {
         [&running[..], &completes, &reset].concat(),
         [&running[..], &returns, &completes].concat(),
         [&status[..], &serve.concat(), &refused].concat(),
+        [&running[..], &[0x47, 0], &status, &access(2, client::STATUS, 0), &status, &[0x67, 0], &status, &completes].concat(),
         [&status[..], &[0x17, 0], &status, &refused, &status, &served, &refused].concat(),
     ]
 }

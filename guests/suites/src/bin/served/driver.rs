@@ -23,10 +23,19 @@ pub const AFTER_RESET: &[Test] = payload::tests![the_disk_is_as_before, nothing_
 pub const COUNT: &[Test] = payload::tests![a_server_comes, sectors_keep_what_is_written, many_requests_are_answered, the_end_is_announced];
 pub const AWAY: &[Test] =
     payload::tests![a_server_comes, sectors_keep_what_is_written, the_server_is_turned_on_again, the_end_is_announced];
+pub const UNANSWERED: &[Test] = payload::tests![
+    a_server_comes,
+    sectors_keep_what_is_written,
+    requests_that_are_not_looked_at_are_told,
+    a_reset_that_is_not_acknowledged_ends,
+    the_disk_works_again,
+    the_end_is_announced
+];
 pub const ALONE: &[Test] = payload::tests![it_is_identified, the_wait_for_a_server_ends];
 
 const INTID: u32 = 64;
 const RUNNING: u32 = 0xF;
+const NEEDS_RESET: u32 = 0x40;
 
 /// The queue's pages.
 pub fn queue() -> u64 {
@@ -49,7 +58,7 @@ pub fn start(size: u16) -> Outcome {
     (0..6).for_each(|page| (0..512).for_each(|word| write64(queue() + 4096 * page + 8 * word, 0)));
     function::set_up(INTID);
     function::set_status(0);
-    check_eq!(function::status(), 0, "status after a reset");
+    check!(becomes(|| function::status() == 0), "status {:#x} after a reset", function::status());
     function::set_status(3);
     write32(at(function::FEATURE_SELECT), 1);
     check_eq!(read32(at(function::FEATURE)) & 1, 1, "VERSION_1");
@@ -144,11 +153,11 @@ fn a_masked_message_is_sent_later() -> Outcome {
     Ok(())
 }
 
-/// No server comes: the device reads as one that can't be used.
+/// No server comes: loads of the status end soon, and others later, when the device reads as one that can't be used.
 fn the_wait_for_a_server_ends() -> Outcome {
     function::set_up(INTID);
     function::set_status(3);
-    check_eq!(function::status(), 3, "status without a server");
+    check_eq!(function::status(), 3 | NEEDS_RESET, "status without a server");
     for half in 0..2 {
         write32(at(function::FEATURE_SELECT), half);
         check_eq!(read32(at(function::FEATURE)), 0, "features {half}");
@@ -208,6 +217,42 @@ fn the_server_comes_back() -> Outcome {
 fn the_server_is_turned_on_again() -> Outcome {
     request(kind::TURN_OFF, 0)?;
     check_eq!(function::status(), RUNNING, "status");
+    (0..SECTORS).try_for_each(check)
+}
+
+/// Waits for a condition, asleep, for at most some minutes.
+fn becomes(condition: impl Fn() -> bool) -> bool {
+    (0..400).any(|_| {
+        let is_so = condition();
+        if !is_so {
+            memory::sleep_a_second();
+        }
+        is_so
+    })
+}
+
+/// A server that looks at no requests: the driver finds DEVICE_NEEDS_RESET, until it goes on.
+fn requests_that_are_not_looked_at_are_told() -> Outcome {
+    let before = read16(queue() + place::USED + 2);
+    send(kind::SLEEP, 0);
+    check!(becomes(|| function::status() == RUNNING | NEEDS_RESET), "status {:#x}", function::status());
+    check_eq!(read16(queue() + place::USED + 2), before, "used index");
+    check!(becomes(|| read16(queue() + place::USED + 2) != before), "the request is not answered");
+    check!(becomes(|| function::status() == RUNNING), "status {:#x} after the answer", function::status());
+    (0..SECTORS).try_for_each(check)
+}
+
+/// The server does not acknowledge a reset: loads of the status end meanwhile, and the reset does when the server is cut off.
+fn a_reset_that_is_not_acknowledged_ends() -> Outcome {
+    function::set_status(0);
+    check_eq!(function::status(), NEEDS_RESET, "status before the end of the reset");
+    check!(becomes(|| function::status() == 0), "status {:#x}", function::status());
+    Ok(())
+}
+
+/// The server has acknowledged the reset after all.
+fn the_disk_works_again() -> Outcome {
+    check!(becomes(|| start(SIZE).is_ok()), "the device can't be used");
     (0..SECTORS).try_for_each(check)
 }
 

@@ -1,6 +1,8 @@
 //! Memory that a queue's two sides share, and places in this machine's RAM that a reset keeps.
 
+use payload::gic::Bits;
 use payload::prelude::*;
+use payload::timer::{self, Timer};
 
 const MARK: u32 = 0x5E4E_D0B1;
 
@@ -29,6 +31,16 @@ access!(read64, write64, u64, "ldr {:x}", "str {:x}");
 /// Orders accesses before it and after it.
 pub fn barrier() {
     payload::instruction!("dmb ish");
+}
+
+/// Sleeps for a second, or until an interrupt is pending.
+pub fn sleep_a_second() {
+    gic::set(Bits::Enable, Timer::Virtual.intid());
+    Timer::Virtual.set_deadline(wait::now() + wait::frequency());
+    Timer::Virtual.set_control(timer::ENABLE);
+    payload::instruction!("wfi");
+    Timer::Virtual.set_control(0);
+    irq::take();
 }
 
 /// The `number`th of some pages, which nothing else uses and no reset changes.

@@ -3,7 +3,6 @@
 use payload::gic::Bits;
 use payload::mmu::{self, Memory};
 use payload::prelude::*;
-use payload::timer::{self, Timer};
 use payload::uart::Reg32;
 use payload::{exception, harness, instruction, psci};
 
@@ -15,6 +14,8 @@ const EVENTS: u64 = 0x0701_0000;
 const FIRST_INTID: u32 = 56;
 /// Clients at most.
 const MOST: usize = 8;
+/// Seconds of [`kind::SLEEP`].
+const SLEEP: u64 = 100;
 /// Status of a request: failed.
 const FAILED: u8 = 1;
 
@@ -117,16 +118,11 @@ impl Slot {
 
     /// Sleeps until accesses to the client's RAM are refused.
     fn wait_until_cut_off(&self) {
-        gic::set(Bits::Enable, Timer::Virtual.intid());
         let touch = || {
             let _ = read64(self.window);
         };
         while exception::catch(touch).is_none_or(|fault| !fault.is_external_abort()) {
-            Timer::Virtual.set_deadline(wait::now() + wait::frequency());
-            Timer::Virtual.set_control(timer::ENABLE);
-            instruction!("wfi");
-            Timer::Virtual.set_control(0);
-            irq::take();
+            memory::sleep_a_second();
         }
         println!("server: is cut off");
     }
@@ -206,6 +202,7 @@ impl Slot {
                 if kind == kind::REBOOT { psci::system_reset() } else { harness::exit(0) }
             }
             kind::REBOOT | kind::TURN_OFF => println!("server: is back"),
+            kind::SLEEP => (0..SLEEP).for_each(|_| memory::sleep_a_second()),
             kind::END => write8(self.ended, 1),
             _ => result = FAILED,
         }

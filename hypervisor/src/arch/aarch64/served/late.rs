@@ -13,11 +13,15 @@ use crate::vm::get;
 pub const REPORTED: u64 = 30;
 /// Seconds after which a device without a server is given up: a server that boots on a slow emulator takes a minute or two.
 pub const GIVEN_UP: u64 = 300;
+/// Seconds after which a load of the status ends, at the next look: less than those after which Linux reports a CPU that is stuck.
+pub const STATUS_WAITS: u64 = 4;
+/// Seconds after which a driver is told that its server does not acknowledge requests.
+pub const UNANSWERED: u64 = 60;
 
-/// Seconds after which a server that has not acknowledged the reset of its client's VM is cut off.
+/// Seconds after which a server that has not acknowledged a reset of its client's VM, or by a driver, is cut off.
 const CUT_OFF: u64 = 60;
 
-/// Whether a reset of the client's VM has waited long enough for its server to cut it off. Reports a long wait.
+/// Whether a reset has waited long enough for its server to cut it off. Reports a long wait.
 pub fn ends(link: &Link) -> bool {
     let seconds = timer::now().saturating_sub(link.since.load(Ordering::Relaxed)) / timer::frequency();
     if seconds >= REPORTED && !link.is_reported.swap(true, Ordering::Relaxed) {
@@ -39,6 +43,35 @@ pub fn report_cut_off(link: &Link) {
     );
 }
 
+/// Reports that a server, which did not acknowledge the reset by a driver, was cut off.
+#[cold]
+pub fn report_failure(link: &Link) {
+    let (Some(client), Some(server)) = (get(link.client), get(link.server)) else { return };
+    let (name, server, device) = (client.name, server.name, device_name(link.device));
+    log_of!(
+        client,
+        "{name}: device {} ({device}) fails: {server} has not acknowledged its reset for {CUT_OFF} s, and has no access to the memory of \
+         {name} until it does. Restart {server} if it hangs",
+        link.number
+    );
+}
+
+/// Reports that a server leaves the requests of a client unanswered.
+#[cold]
+pub fn report_unanswered(link: &Link) {
+    let (Some(client), Some(server)) = (get(link.client), get(link.server)) else { return };
+    let (name, number, device, server, is_held) = (client.name, link.number, device_name(link.device), server.name, server.power.is_held());
+    if is_held {
+        log_of!(client, "{name} waits: requests to device {number} ({device}) are not answered, as {server} is paused. Resume {server}");
+    } else {
+        log_of!(
+            client,
+            "{name} waits: {server} runs, but has not looked at requests to device {number} ({device}) for {REPORTED} s. See the console of \
+             {server}, and restart {server} if it hangs: it finds the requests again"
+        );
+    }
+}
+
 /// Reports that a client waits for its server.
 #[cold]
 pub fn report(link: &Link, awaited: Awaited) {
@@ -48,7 +81,7 @@ pub fn report(link: &Link, awaited: Awaited) {
         Awaited::Reset => log_of!(
             client,
             "{name} waits: {server} has not acknowledged a reset of device {number} ({device}) for {REPORTED} s. See the console of {server}, \
-             and restart {server}, or {name}, which starts without its device after {CUT_OFF} s"
+             and restart {server} if it hangs; it loses its access to {name}, and the device fails, after {CUT_OFF} s"
         ),
         Awaited::Server if link.only_requests_wait() => log_of!(
             client,

@@ -47,6 +47,8 @@ pub struct Link {
     pub since: AtomicU64,
     /// It was reported that the client waits.
     pub is_reported: AtomicBool,
+    /// Number of the last event that the server had acknowledged at the last look, while later ones were unacknowledged.
+    pub seen: AtomicU32,
 }
 
 /// The links of a server by slot; null for unused slots. Written when a client is created.
@@ -106,7 +108,11 @@ impl Link {
             Effect::Nothing => {}
             Effect::Event(event) => {
                 let interrupts = transport.publish(self.events, event);
+                let is_watched = transport.is_watched();
                 drop(transport);
+                if !is_watched {
+                    self.watch_events();
+                }
                 if interrupts {
                     self.signal_server();
                 }
@@ -120,6 +126,29 @@ impl Link {
                 }
             }
         }
+    }
+
+    /// Begins to look whether the server acknowledges the events of a running driver.
+    #[cold]
+    #[inline(never)]
+    pub fn watch_events(&self) {
+        if let Some(seen) = self.transport.lock().watch(self.events) {
+            self.seen.store(seen, Ordering::Relaxed);
+            self.note_time();
+            waiting::begin();
+        }
+    }
+
+    /// Returns since when the server has not acknowledged events of a running driver, in ticks of the counter; `None` if there are none.
+    pub fn unanswered_since(&self, now: u64) -> Option<u64> {
+        let seen = self.transport.lock().unacknowledged(self.events)?;
+        if self.seen.swap(seen, Ordering::Relaxed) != seen {
+            // It goes on, if slowly.
+            self.since.store(now, Ordering::Relaxed);
+            self.is_reported.store(false, Ordering::Relaxed);
+            self.change(|transport| transport.set_unanswered(false));
+        }
+        Some(self.since.load(Ordering::Relaxed))
     }
 
     /// Loads for the client. Returns `None` if the load waits: [`Link::answer`] wakes its vCPU.
@@ -171,9 +200,22 @@ impl Link {
     /// orders this with [`Link::load`]: either that finds the answer, or this the wait.
     pub fn answer(&self) {
         self.is_reported.store(false, Ordering::Relaxed);
-        if self.awaited.swap(false, Ordering::Relaxed)
-            && let Some(vm) = vm::get(self.client)
-        {
+        if self.awaited.swap(false, Ordering::Relaxed) {
+            self.note_time();
+            self.wake();
+        }
+    }
+
+    /// Ends the wait of loads of the status, which has lasted long. The device is still awaited.
+    pub fn end_status_wait(&self) {
+        if self.transport.lock().end_status_wait() {
+            self.wake();
+        }
+    }
+
+    /// Wakes the client's vCPUs, which execute their loads again.
+    fn wake(&self) {
+        if let Some(vm) = vm::get(self.client) {
             // One that is about to sleep does not.
             vm.vcpus.iter().for_each(|vcpu| cpu::wake(vcpu));
         }

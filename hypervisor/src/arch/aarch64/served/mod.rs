@@ -93,6 +93,7 @@ impl Served {
                 balloon: AtomicU32::new(0),
                 since: AtomicU64::new(0),
                 is_reported: AtomicBool::new(false),
+                seen: AtomicU32::new(0),
             };
             let link = link::publish(arena.allocate()?.write(link)).ok_or(UNKNOWN)?;
             if let Some(server) = get(server) {
@@ -206,6 +207,27 @@ fn pair(link: &'static Link) -> impl Iterator<Item = &'static Link> + Clone {
 fn reconnect(link: &'static Link) {
     if window_on(link.server, link.client).is_some_and(|(_, window)| window.open(pair(link))) {
         pair(link).for_each(Link::answer);
+    }
+}
+
+/// Ends a driver's wait for a reset that its server does not acknowledge: the server loses its access to the client, in bounded parts, one
+/// for each load of the status. Not while it serves others of the client's devices, which would end with it.
+#[cold]
+#[inline(never)]
+fn end_reset(link: &'static Link) {
+    let is_overdue = link.transport.lock().reset_is_overdue();
+    let serves_others = || pair(link).any(|other| other.transport.lock().is_answering());
+    if is_overdue
+        && late::ends(link)
+        && !serves_others()
+        && let Some((server, window)) = window_on(link.server, link.client)
+        && window.close(server, pair(link))
+    {
+        late::report_failure(link);
+        for other in pair(link) {
+            other.transport.lock().give_up();
+            other.answer();
+        }
     }
 }
 

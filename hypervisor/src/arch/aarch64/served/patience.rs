@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 use stile_virtio::device_name;
 
 use super::Served;
-use super::late::{GIVEN_UP, REPORTED, report};
+use super::late::{GIVEN_UP, REPORTED, STATUS_WAITS, UNANSWERED, report, report_unanswered};
 use super::link::Link;
 use super::waiting::{self, PART};
 use crate::arch::aarch64::host::timer;
@@ -26,7 +26,7 @@ pub fn look(now: u64) {
 
 /// Reports a wait that lasts, or ends it. Returns whether the alarm is needed further.
 fn look_at(link: &Link, now: u64) -> bool {
-    let Some((awaited, since)) = link.waits_since() else { return false };
+    let Some((awaited, since)) = link.waits_since() else { return look_at_events(link, now) };
     let seconds = now.saturating_sub(since) / timer::frequency();
     if seconds >= REPORTED && !link.is_reported.swap(true, Ordering::Relaxed) {
         report(link, awaited);
@@ -36,6 +36,9 @@ fn look_at(link: &Link, now: u64) -> bool {
         return seconds < REPORTED;
     }
     if seconds < GIVEN_UP || !link.transport.lock().give_up() {
+        if seconds >= STATUS_WAITS {
+            link.end_status_wait();
+        }
         return true;
     }
     link.answer();
@@ -44,4 +47,20 @@ fn look_at(link: &Link, now: u64) -> bool {
         log_of!(client, "{name}: device {} ({device}) fails: {server} has not offered it for {GIVEN_UP} s", link.number);
     }
     false
+}
+
+/// Reports a server that serves a running driver and does not acknowledge its requests, and then tells the driver.
+fn look_at_events(link: &Link, now: u64) -> bool {
+    let Some(since) = link.unanswered_since(now) else {
+        link.is_reported.store(false, Ordering::Relaxed);
+        return false;
+    };
+    let seconds = now.saturating_sub(since) / timer::frequency();
+    if seconds >= REPORTED && !link.is_reported.swap(true, Ordering::Relaxed) {
+        report_unanswered(link);
+    }
+    if seconds >= UNANSWERED {
+        link.change(|transport| transport.set_unanswered(true));
+    }
+    true
 }

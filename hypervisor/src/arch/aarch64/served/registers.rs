@@ -8,7 +8,7 @@ use stile_ledger::aarch64 as rows;
 use stile_virtio::{pci, server};
 
 use super::link::Link;
-use super::{Served, reconnect};
+use super::{Served, end_reset, reconnect};
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::device::bus::Device;
 use crate::vm;
@@ -96,7 +96,11 @@ impl Device for Transports {
             }
             _ => {}
         }
-        link.load(offset, bytes).map(u64::from)
+        let value = link.load(offset, bytes);
+        if link.awaited.load(Ordering::Relaxed) {
+            end_reset(link);
+        }
+        value.map(u64::from)
     }
 
     fn write(&self, cpu: &mut Cpu, offset: u64, bytes: u64, value: u64) -> Option<End> {
@@ -154,6 +158,7 @@ impl Device for ServerPages {
             reconnect(link);
             link.answer();
             link.watch_requests();
+            link.watch_events();
         }
         None
     }

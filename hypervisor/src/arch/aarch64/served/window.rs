@@ -105,9 +105,13 @@ impl Window {
     }
 
     /// Closes a bounded part of the window, where the server's accesses then take external aborts. `links` are all of its devices for
-    /// the client, which are cut off with the last part. Returns whether that was the last part.
+    /// the client, which are cut off with the last part. Returns whether that was the last part; false without effect if all resets were
+    /// acknowledged meanwhile.
     pub fn close(&self, server: &Vm, links: impl Iterator<Item = &'static Link> + Clone) -> bool {
         let mut access = self.access.lock();
+        if links.clone().all(|link| link.transport.lock().is_quiet()) {
+            return false;
+        }
         if !access.is_closed {
             *access = Access { is_closed: true, unmapped: 0 };
         }
