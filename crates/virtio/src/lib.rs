@@ -26,10 +26,12 @@ pub mod pci;
 mod queue;
 pub mod server;
 mod transport;
+mod waits;
 
 pub use events::{Event, EventPage};
 pub use queue::Queue;
-pub use transport::{Awaited, Effect, Transport};
+pub use transport::{Effect, Transport};
+pub use waits::Awaited;
 
 /// Number of queues of a transport.
 pub const QUEUES: usize = 8;

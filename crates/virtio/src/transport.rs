@@ -17,38 +17,29 @@ pub enum Effect {
     SignalClient(u32),
 }
 
-/// Cause of a load that waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Awaited {
-    /// No server is online.
-    Server,
-    /// The server has not acknowledged the client's reset.
-    Reset,
-}
-
 /// A device that a server offers to a client.
 #[derive(Clone, Debug)]
 pub struct Transport {
     device: u32,
     /// The server's window on the client's RAM: its address and size, and the address of the RAM.
     window: [u64; 3],
-    status: u32,
+    pub(crate) status: u32,
     /// A server serves the device.
-    online: bool,
+    pub(crate) online: bool,
     /// The client was reset, and the server has not acknowledged it.
-    resetting: bool,
+    pub(crate) resetting: bool,
     /// The server reaches none of the client's memory, and counts as offline: it did not acknowledge a reset in time.
-    cut_off: bool,
+    pub(crate) cut_off: bool,
     /// The client's VM is off.
     off: bool,
     /// No server came: loads are answered without one. Not while one is online, unless it is cut off.
-    given_up: bool,
+    pub(crate) given_up: bool,
     /// Loads of the status wait no longer.
-    overdue: bool,
+    pub(crate) overdue: bool,
     /// The server has left events unacknowledged for long: the driver finds DEVICE_NEEDS_RESET.
-    unanswered: bool,
+    pub(crate) unanswered: bool,
     /// Somebody looks whether events are acknowledged.
-    watched: bool,
+    pub(crate) watched: bool,
     pub(crate) features: Features,
     pub(crate) queues: [Queue; QUEUES],
     /// MSI-X vectors of the queues, and of changes of the configuration.
@@ -59,7 +50,7 @@ pub struct Transport {
     server_queue: u32,
     pub(crate) interrupts: u32,
     /// Number of the last event.
-    events: u32,
+    pub(crate) events: u32,
     /// Queues that can be kicked, a bit each: the enabled ones of a running driver.
     kickable: u32,
     generation: u32,
@@ -99,94 +90,6 @@ impl Transport {
         }
     }
 
-    /// Whether the server no longer accesses the client's memory for requests before the last reset: it has acknowledged that reset, or is
-    /// cut off.
-    pub const fn is_quiet(&self) -> bool {
-        !self.resetting || self.cut_off
-    }
-
-    /// Whether the server has not acknowledged the client's last reset.
-    pub const fn is_resetting(&self) -> bool {
-        self.resetting
-    }
-
-    /// Whether [`Transport::cut_off`] is in force.
-    pub const fn is_cut_off(&self) -> bool {
-        self.cut_off
-    }
-
-    /// Cuts the server off: the client goes on as without a server. The caller has ended the server's access to the client's memory.
-    pub const fn cut_off(&mut self) {
-        (self.cut_off, self.watched) = (true, false);
-    }
-
-    /// Ends [`Transport::cut_off`], before the server gets access again. The server has acknowledged the resets of all of this client's
-    /// devices.
-    pub const fn reconnect(&mut self) {
-        if self.cut_off {
-            (self.cut_off, self.given_up, self.overdue) = (false, false, false);
-        }
-    }
-
-    /// Ends the wait of loads of the status, until the next reset or an answer of the server: they find DEVICE_NEEDS_RESET. A driver that
-    /// waits for the end of a reset goes on to wait, without a load that holds up its vCPU. Returns false if no load waits.
-    pub const fn end_status_wait(&mut self) -> bool {
-        let waits = self.must_wait().is_some();
-        self.overdue |= waits;
-        waits
-    }
-
-    /// Whether a load of the status that has not ended waits for the acknowledgment of a reset.
-    pub const fn reset_is_overdue(&self) -> bool {
-        self.overdue && self.resetting && !self.cut_off
-    }
-
-    /// Whether a driver runs and its server is online.
-    const fn is_served(&self) -> bool {
-        self.is_running() && self.online && !self.cut_off
-    }
-
-    /// Whether a driver runs, and its server is not known to leave requests unanswered.
-    pub const fn is_answering(&self) -> bool {
-        self.is_served() && !self.unanswered
-    }
-
-    /// Begins to watch whether the server acknowledges the events of a running driver. Returns the number of the last one that it says it
-    /// has seen; `None` without effect if it is watched already, or there is nothing to watch.
-    pub fn watch(&mut self, page: &EventPage) -> Option<u32> {
-        if self.watched || !self.is_served() {
-            return None;
-        }
-        self.watched = true;
-        Some(page.seen())
-    }
-
-    /// Whether events are watched.
-    #[inline]
-    pub const fn is_watched(&self) -> bool {
-        self.watched
-    }
-
-    /// Returns the number of the last event that the server says it has seen, if there are later ones. If not, ends the watch.
-    pub fn unacknowledged(&mut self, page: &EventPage) -> Option<u32> {
-        let seen = page.seen();
-        self.watched &= self.is_served() && seen != self.events;
-        self.unanswered &= self.watched;
-        self.watched.then_some(seen)
-    }
-
-    /// Notes whether the server has left events of a running driver unacknowledged for long: the driver is interrupted, and finds
-    /// DEVICE_NEEDS_RESET until the server goes on. The server does not see that.
-    pub fn set_unanswered(&mut self, is_unanswered: bool) -> Effect {
-        let was_unanswered = core::mem::replace(&mut self.unanswered, is_unanswered);
-        if is_unanswered && !was_unanswered { self.interrupt(server::CONFIG_CHANGED) } else { Effect::Nothing }
-    }
-
-    /// Whether a driver runs and its server is offline: its requests wait.
-    pub fn requests_wait(&self) -> bool {
-        self.is_running() && !self.online
-    }
-
     /// Loads `bytes` bytes (1, 2 or 4) for the client. Returns `None` if the load must wait for the server.
     pub fn read(&self, offset: u64, bytes: u64) -> Option<u32> {
         if let identification @ Some(_) = self.identification(offset, bytes) {
@@ -214,25 +117,6 @@ impl Transport {
             client::CONFIG_GENERATION => self.generation,
             _ => 0,
         })
-    }
-
-    /// The reason why loads that need a server have no answer yet; `None` if they have one.
-    pub const fn must_wait(&self) -> Option<Awaited> {
-        match (self.online, self.resetting) {
-            (true, true) if !self.given_up => Some(Awaited::Reset),
-            (true, false) if self.cut_off && !self.given_up => Some(Awaited::Server),
-            (false, _) if !self.given_up => Some(Awaited::Server),
-            _ => None,
-        }
-    }
-
-    /// Ends the wait for a server: until one comes online, or the client's VM starts again, loads are answered as those from a device
-    /// that can't be used. Returns false, without effect, if loads do not wait for a server: a reset that an online server has not
-    /// acknowledged can't be given up before it is cut off, as the server may still access the client's memory.
-    pub fn give_up(&mut self) -> bool {
-        let waits = self.must_wait().is_some() && (self.cut_off || !self.online);
-        self.given_up |= waits;
-        waits
     }
 
     /// Registers that are read without a server.
@@ -476,7 +360,7 @@ impl Transport {
 
     /// Interrupts the client for some causes.
     #[inline]
-    fn interrupt(&mut self, causes: u32) -> Effect {
+    pub(crate) fn interrupt(&mut self, causes: u32) -> Effect {
         if causes == 0 || !self.online || !self.is_running() {
             return Effect::Nothing;
         }
