@@ -53,7 +53,7 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
     let image = address_space::image_at(image);
     let has_memory = board.ram.iter().any(|ram| ram.contains(&image.start)) && board.ram.iter().any(|ram| ram.contains(&dtb.start));
     if !has_memory {
-        // Texts of the tree are not mapped below.
+        // `mmu::setup` maps no memory that the tree does not describe: its texts can't be read from there on.
         board.model = "unknown board";
     }
     let blob = address_space::blob(&board.ram, &image);
@@ -84,10 +84,10 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
         );
     }
     if is_malformed {
-        crate::refuse("the device tree is malformed: it ends, or has a name or token that is none, where it must not");
+        crate::refuse("the device tree is malformed (truncated, or an invalid token or name): check the file that the boot loader passes");
     }
     if !has_memory {
-        crate::refuse("the device tree has no memory where Stile's image and the tree itself are");
+        crate::refuse("the device tree describes no memory at Stile's image or at the tree itself: check its memory nodes");
     }
     if board.reserves_more {
         crate::refuse("the device tree has too many memory reservations (at most 96)");

@@ -13,12 +13,12 @@ use crate::vm::get;
 pub const REPORTED: u64 = 30;
 /// Seconds after which a device without a server is given up: a server that boots on a slow emulator takes a minute or two.
 pub const GIVEN_UP: u64 = 300;
-/// Seconds after which a load of the status ends, at the next look: less than those after which Linux reports a CPU that is stuck.
+/// Seconds after which the next check of its VM ends a load of the status: the sum is less than Linux's limit for a CPU that is stuck.
 pub const STATUS_WAITS: u64 = 4;
 /// Seconds after which a driver is told that its server does not acknowledge requests.
 pub const UNANSWERED: u64 = 60;
 
-/// Seconds after which a server that has not acknowledged a reset of its client's VM, or by a driver, is cut off.
+/// Seconds after which a server is cut off that has not acknowledged a reset, of its client's VM or by a driver.
 const CUT_OFF: u64 = 60;
 
 /// Whether a reset has waited long enough for its server to cut it off. Reports a long wait.
@@ -43,7 +43,7 @@ pub fn report_cut_off(link: &Link) {
     );
 }
 
-/// Reports that a server, which did not acknowledge the reset by a driver, was cut off.
+/// Reports that a server was cut off, since it did not acknowledge a reset by a driver.
 #[cold]
 pub fn report_failure(link: &Link) {
     let (Some(client), Some(server)) = (get(link.client), get(link.server)) else { return };
@@ -81,7 +81,7 @@ pub fn report(link: &Link, awaited: Awaited) {
         Awaited::Reset => log_of!(
             client,
             "{name} waits: {server} has not acknowledged a reset of device {number} ({device}) for {REPORTED} s. See the console of {server}, \
-             and restart {server} if it hangs; it loses its access to {name}, and the device fails, after {CUT_OFF} s"
+             and restart {server} if it hangs: after {CUT_OFF} s {server} loses its access to {name}, and the device fails"
         ),
         Awaited::Server if link.only_requests_wait() => log_of!(
             client,

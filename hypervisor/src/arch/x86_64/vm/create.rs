@@ -51,11 +51,11 @@ impl Vm {
         }
         let topology = config.arrangement();
         if !topology.fits_apic_ids() && techniques.ipi != IpiAccess::Trapped {
-            return Err("a VM with gaps between its APICs' identifiers can't have ipi = \"direct\" or \"gate\"");
+            return Err("a VM whose topology leaves gaps between APIC identifiers can't have ipi = \"direct\" or \"gate\"");
         }
         let last = topology.last_apic_id();
         if !config.functions.is_empty() && pc::has_extended_destinations(last) {
-            return Err("a VM with PCI functions, whose messages have destinations of eight bits, can't have APIC identifiers above 255");
+            return Err("a VM with PCI functions can't have APIC identifiers above 255, which messages can't address: change its topology");
         }
         let (place, direct) = parts::make(&mut table, techniques, vcpus, arena)?;
         let memory = heapless::Vec::from_slice(pieces).map_err(|()| "a VM's memory is in too many pieces")?;
