@@ -129,8 +129,8 @@ pub static X86_64: [Operation; 23] = [
     operation("ipi_direct", Needs::Two, None),
 ];
 
-/// Operations of a PC with AMD-V, in the order of tables. Time is real there: for the last ones, which another CPU or a timer takes part in,
-/// it decides about a few exits.
+/// Operations of a PC with AMD-V, in the order of tables. Time is real there: the exits of the last three, which involve a timer or another
+/// CPU, vary slightly from run to run.
 pub static AMD_V: [Operation; 13] = [
     operation("cpuid", Needs::One, Some(60)),
     operation("vmmcall", Needs::One, Some(60)),

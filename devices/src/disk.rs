@@ -62,10 +62,11 @@ pub struct Disk {
 
 /// Progress of a request.
 enum State {
-    /// Number of bytes of data that were written to the client.
+    /// Carried out or refused: the number of bytes of data that were written to the client.
     Done(Result<u32, Refused>),
-    /// The transfer with this number.
+    /// A read by the transfer with this number.
     Reading(usize),
+    /// A write by the transfer with this number.
     Writing(usize),
 }
 
@@ -90,7 +91,8 @@ impl Disk {
         if self.read_only { Ok(()) } else { self.file.sync_data() }
     }
 
-    /// Takes a request. Its transfer is carried out together with those of others; requests that can't wait are carried out behind these.
+    /// Takes a request. Its transfer is carried out together with those of others, by [`Self::finish`]. A flush, and a request of more than
+    /// [`BUFFER`] bytes, are carried out at once, after the requests before them.
     fn take(&mut self, memory: &GuestMemoryMmap, queue: &mut Queue, request: Request) -> Result<(), Error> {
         let state = match self.begin(memory, queue, &request)? {
             Ok(state) => state,
@@ -100,6 +102,7 @@ impl Disk {
         Ok(())
     }
 
+    /// Begins a request: adds its transfer, or carries it out.
     fn begin(&mut self, memory: &GuestMemoryMmap, queue: &mut Queue, request: &Request) -> Result<Result<State, Refused>, Error> {
         let header = match request.header(memory, &self.parts) {
             Ok(header) => header,
@@ -140,6 +143,7 @@ impl Disk {
         Ok(copied.map(|()| State::Writing(number)))
     }
 
+    /// Carries out VIRTIO_BLK_T_GET_ID.
     fn identify(&self, memory: &GuestMemoryMmap, request: &Request) -> Result<State, Refused> {
         let mut id = [0; VIRTIO_BLK_ID_BYTES as usize];
         id[..ID.len()].copy_from_slice(ID);
@@ -184,10 +188,9 @@ impl Disk {
         Ok(State::Done(Ok(written)))
     }
 
-    /// Carries out all transfers. Then writes are not in this VM's memory alone, or on stable storage, if the driver does not flush.
-    ///
-    /// A client outlives this VM and repeats no answered write. The write is not stable before the client flushes: the device may have a cache
-    /// of its own, and a file system unwritten metadata.
+    /// Carries out all transfers. Afterwards their writes have left this VM's page cache, since a client outlives this VM and repeats no
+    /// answered write. Until the client flushes they are not stable: the device may have a cache of its own, and a file system unwritten
+    /// metadata. If the driver does not flush, they are on stable storage.
     fn carry_out(&mut self) -> io::Result<()> {
         self.transfers.carry_out(&self.file);
         let mut writes = self.transfers.writes().peekable();
@@ -241,8 +244,8 @@ impl Disk {
     }
 }
 
-/// Opens a disk's file. Returns also whether its transfers bypass the page cache, as those of a block device with sectors of [`SECTOR`] do:
-/// the client has its own cache, and a read takes more instructions if the server's must first make room.
+/// Opens a disk's file. Also returns whether its transfers bypass the page cache, as those of a block device with sectors of [`SECTOR`]
+/// bytes do: the client has its own cache, and a read takes more instructions if the server's cache must first make room.
 fn open(path: &Path, read_only: bool) -> io::Result<(File, bool)> {
     let mut options = OpenOptions::new();
     options.read(true).write(!read_only);
@@ -283,7 +286,7 @@ impl Backend for Disk {
 
     fn serve(&mut self, memory: &GuestMemoryMmap, queues: &mut [Queue]) -> Result<Progress, Error> {
         let [queue] = queues else { return Err(Error::QueueNotReady) };
-        // Of a queue that made no sense.
+        // A malformed queue may have ended the last batch early: its requests are dropped.
         self.taken.clear();
         self.transfers.clear();
         self.parts.clear();

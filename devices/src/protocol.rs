@@ -73,7 +73,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Begins, and negotiates the protocol's features. Also returns the device's features. The back end has the time `patience` for each
+    /// Begins, and negotiates the protocol's features. Also returns the device's features. `patience`: time that the back end has for each
     /// reply.
     ///
     /// # Errors
@@ -202,7 +202,7 @@ fn number(content: &[u8]) -> io::Result<u64> {
 mod tests {
     use super::*;
 
-    /// A program that hangs holds its socket open. Its client waited for ever, and nothing ended or restarted it.
+    /// A program that hangs keeps its socket open: only a time limit ends the wait for its reply.
     #[test]
     fn a_back_end_that_does_not_reply_is_an_error() {
         let (socket, _back_end) = UnixStream::pair().expect("sockets");

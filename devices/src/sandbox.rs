@@ -22,7 +22,7 @@ pub const fn user(number: u32) -> u32 {
 }
 
 /// Memory that a process may have for its data, and address space that it may add to what it has mapped before. Back ends need less than
-/// half: lists of the parts of a request, of which there are 65,535 at most. The buffer of a disk is there before.
+/// half: lists of the parts of a request, of which there are 65,535 at most. A disk's buffer is mapped before the limit is set.
 const MEMORY: u64 = 16 << 20;
 
 /// System calls that are allowed with any arguments: those that use open files, memory, and the end of the process.

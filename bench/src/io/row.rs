@@ -27,11 +27,12 @@ pub struct Row {
     pub bound: Bound,
 }
 
-/// Exits per request of which a device's interrupts are bounded by its requests, whenever it completes them.
+/// Exits per request in which a device has at most one interrupt per request.
 ///
-/// A device interrupts once for each request that it completes, or for several, depending on the developer's machine. If they are more in the
-/// first run than in the second, the difference of both runs' interrupts exceeds that of their requests. So the interrupts are all of the
-/// second run's, those of the boot included, by its requests. Other exits are the difference.
+/// A device interrupts once for each request, or once for several that it completes together, depending on the developer's machine. If it
+/// completes more of them together in the first run than in the second, the difference of both runs' interrupts exceeds that of their
+/// requests. So interrupts are all those of the second run, the boot's included, divided by its requests. Other exits are the difference of
+/// both runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bound {
     /// Of all VMs.

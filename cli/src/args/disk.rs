@@ -23,7 +23,7 @@ pub struct DiskArgs {
 pub enum DiskCommand {
     /// Build a disk with Debian for arm64 or amd64 from signed packages, without root's rights.
     ///
-    /// The packages are configured in a small VM on the emulator, which takes two to five minutes. On the console root is logged in; over
+    /// The packages are configured in a small VM on the emulator, which takes two to six minutes. On the console root is logged in; over
     /// the network root logs in with the keys of ~/.ssh, if the packages include openssh-server.
     Create(DiskCreateArgs),
 }

@@ -179,9 +179,9 @@ impl Item {
     }
 }
 
-/// Files of [`Item::DeviceTrees6_1`].
+/// File of [`Item::DeviceTrees6_1`]: the Raspberry Pi 4's.
 pub const RASPBERRY_PI_4: &str = "raspberry-pi-4";
-/// See [`RASPBERRY_PI_4`].
+/// File of [`Item::DeviceTrees6_1`]: the ZCU102's.
 pub const ZCU102: &str = "zcu102";
 
 /// Modules of KVM for AMD-V: `kvm-amd.ko` names the driver of AMD's secure processor, and that one the generator of random numbers.

@@ -64,7 +64,8 @@ impl Drive {
         self.format.unwrap_or(FORMATS[0])
     }
 
-    /// Checks that the image can be used, and returns its format. `option` is that of the machine's architecture, for messages.
+    /// Checks that the image can be used, and returns its format. `option`: that of the machine's architecture, with a space behind it, for
+    /// messages ([`Arch::option`](crate::config::Arch::option)).
     ///
     /// # Errors
     /// The file is missing, not regular, not accessible, in use, damaged, or of another format. The error includes the

@@ -30,7 +30,7 @@ pub fn boot(arch: Arch, drive: &Drive) -> Result<Files> {
     Ok(Files { parameters, ..files })
 }
 
-/// How the system of a disk is started on a VM of this architecture if Stile can't start its kernel.
+/// Remedy for a message: another way to start a disk's system whose kernel Stile can't start on this architecture.
 fn remedy(arch: Arch, what: &Unbootable) -> String {
     let kernel = "name a kernel, such as --kernel debian, and what it needs with --initrd and --append";
     match (arch, what) {

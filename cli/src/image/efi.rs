@@ -23,8 +23,8 @@ pub const PAGE: usize = 4096;
 const DIRECTORIES: usize = IMAGE_DIRECTORY_ENTRY_BASERELOC + 1;
 
 /// Writes the PE header of an image whose UEFI entry point is at offset `entry`: the first page holds the headers, one section the rest.
-/// The image is padded to whole pages. Returns `None` if the image has no space for the header; for Arm, also if anything else is in the first
-/// page, of which some loaders (U-Boot's) load the headers only.
+/// The image is padded to whole pages. Returns `None` if the image has no space for the header; for Arm, also if the first page has other
+/// content, since some loaders (U-Boot's) load only the headers of it.
 pub fn write_header(arch: Arch, image: &mut Vec<u8>, entry: u32) -> Option<()> {
     image.resize(image.len().next_multiple_of(PAGE), 0);
     let size = u32::try_from(image.len()).ok()?;

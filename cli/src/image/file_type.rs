@@ -3,9 +3,9 @@
 /// Number of bytes at the start of a file that are examined to recognize text.
 const TEXT_SAMPLE: usize = 4096;
 
-/// Names of the architectures that Stile runs on.
+/// Name of 64-bit Arm, as [`linux_arch`] returns it.
 pub const AARCH64: &str = "AArch64";
-/// x86, 32-bit or 64-bit: both have the same header.
+/// Name of x86, 32-bit or 64-bit, whose images have the same header.
 pub const X86: &str = "x86";
 
 /// The architecture of a Linux image, if `bytes` is one.

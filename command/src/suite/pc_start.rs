@@ -1,5 +1,5 @@
-//! States in which a PC's firmware and boot loaders leave processors: five-level paging, no execute-disable bit, VMX that is locked. And
-//! the screen once functions are stopped.
+//! Starts on PCs whose firmware or boot loader leaves processors in unusual states: five-level paging, no execute-disable bit, locked VMX.
+//! And the screen after functions were stopped.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -47,8 +47,8 @@ fn five_levels_of_a_loader() -> Result<()> {
     machine.wait_for_end()
 }
 
-/// Firmware runs with five-level paging. Debian's OVMF does not turn it on: it gets a table above its own while it waits for a key. It has
-/// one CPU, since it has set up others for its own tables by then.
+/// Firmware runs with five-level paging. Debian's OVMF does not turn it on, so a debugger puts a table above the firmware's while it waits
+/// for a key. The machine has one CPU: the firmware has set up others for its own tables by then.
 fn five_levels_of_firmware() -> Result<()> {
     /// A page of memory that firmware leaves alone.
     const TOP: u64 = 64 << 20;
@@ -58,7 +58,7 @@ fn five_levels_of_firmware() -> Result<()> {
     let socket = Debugger::argument(dir.path());
     let waits = ["-smp", "1", "-boot", "menu=on,splash-time=20000", "-gdb", &socket];
     let mut machine = Machine::start(dir.path(), &Firmware { cpu: AMD_V, ..PLAIN }, DISK, &image, &waits)?;
-    // It clears the terminal before it waits.
+    // The firmware clears the terminal before it waits.
     machine.wait_for("\x1b[")?;
     let mut debugger = Debugger::connect(dir.path())?;
     let (root, value) = (debugger.register(CR3)?, debugger.register(CR4)?);
@@ -81,8 +81,8 @@ fn no_execute_disable() -> Result<()> {
     machine.wait_for("Stile can't run here: the CPU has no execute-disable bit, or the firmware hides it")
 }
 
-/// A VM's function is not there: the screen, a function of the same bus, shows that, though all functions have been stopped for
-/// assignment.
+/// Stile has stopped all functions to assign one to a VM, and finds it missing. The screen, a function of the same bus, still shows the
+/// message.
 fn screen_stays() -> Result<()> {
     const MISSING: &str = "can't be assigned: ";
     let dir = tempfile::tempdir()?;
@@ -100,7 +100,7 @@ fn screen_stays() -> Result<()> {
     machine.retry(|| screen::check(dir.path(), &["owner: function 0000:00:1e.0 can't be assigned: ", "Stile can't run here: "]))
 }
 
-/// A BIOS locks VMX, with it off; one that leaves it off and unlocked is no obstacle.
+/// A BIOS that locks VMX while it is off is reported; one that leaves it off and unlocked is no obstacle.
 fn locked_vmx() -> Result<()> {
     /// The BIOS's `or eax, 5` and `wrmsr`, on the register with a lock (bit 0) and VMX (bit 2).
     const ENABLE: [u8; 5] = [0x83, 0xc8, 5, 0x0f, 0x30];

@@ -27,12 +27,12 @@ const SUM: &str = "0e10426a1d5bddffcef02f1345787128";
 /// threads it has had a tenth of a CPU.
 const START: u32 = 1500;
 
-/// On Arm, the service VM serves the second machine's disk and network.
+/// The test on Arm, where the service VM serves the second machine's disk and network.
 fn of_arm() -> Result<(), String> {
     survives(Arch::Aarch64, "", ",served")
 }
 
-/// On AMD-V.
+/// The test on AMD-V.
 fn of_amd() -> Result<(), String> {
     survives(Arch::X86_64, "--arch x86_64 --cpu max", "")
 }
@@ -61,7 +61,7 @@ fn survives(arch: Arch, machine: &str, then: &str) -> Result<(), String> {
         expect: Expect {
             status: 42,
             output: vec![SUM.into(), "10.0.2.15\n".into(), "all configured\n".into(), "+LLMNR\n".into()],
-            // Of each VM.
+            // One for each VM, the service VM included.
             notes: vec![NO_DIFFERENCE.into(); if then.is_empty() { 1 } else { 2 }],
             ..Expect::default()
         },

@@ -1,4 +1,4 @@
-//! U-Boot's UEFI implementation starts Stile from a disk. Of an EFI program it loads the headers and the sections, and nothing between them.
+//! U-Boot's UEFI implementation starts Stile from a disk. It loads an EFI program's headers and sections, and nothing between them.
 
 use std::process::Command;
 

@@ -107,28 +107,28 @@ impl Request {
         Ok(Header { kind: u32::from_le_bytes([a, b, c, d]), sector: u64::from_le_bytes(sector) })
     }
 
-    /// Number of bytes of data from the device.
+    /// Number of bytes of data that the device may write, without the status.
     pub const fn room(&self) -> u64 {
         self.writable.saturating_sub(1)
     }
 
-    /// Number of bytes of data for the device.
+    /// Number of bytes of data that the device may read, without the header.
     pub const fn length(&self) -> u64 {
         self.readable.saturating_sub(HEADER as u64)
     }
 
-    /// Reads data for the device from byte `skip` on.
+    /// Copies the request's data from byte `skip` on into `data`.
     ///
     /// # Errors
-    /// They are not in the client's memory.
+    /// A part is not in the client's memory, or the request has less data.
     pub fn read(&self, memory: &GuestMemoryMmap, parts: &[Part], skip: u64, data: &mut [u8]) -> Result<(), Refused> {
         self.copy(parts, false, HEADER as u64 + skip, data.len(), |address, part| memory.read_slice(&mut data[part], address))
     }
 
-    /// Writes data from the device from byte `skip` on.
+    /// Copies `data` into the client's buffers, from byte `skip` on.
     ///
     /// # Errors
-    /// Their place is not in the client's memory.
+    /// A buffer is not in the client's memory, or there is less room.
     pub fn write(&self, memory: &GuestMemoryMmap, parts: &[Part], skip: u64, data: &[u8]) -> Result<(), Refused> {
         self.copy(parts, true, skip, data.len(), |address, part| memory.write_slice(&data[part], address))
     }

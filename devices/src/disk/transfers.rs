@@ -41,7 +41,7 @@ struct Transfer {
     at: u64,
     /// Bytes of the buffer.
     bytes: Range<usize>,
-    /// Number of bytes that were transferred, or an error's, once it was carried out.
+    /// Number of bytes that were transferred, or a negative error number; 0 until the transfer is carried out.
     result: i64,
 }
 
@@ -58,7 +58,7 @@ pub struct Transfers {
 }
 
 impl Transfers {
-    /// No transfers.
+    /// Allocates the buffer, without transfers.
     ///
     /// # Errors
     /// The kernel has no asynchronous I/O, or no memory.
@@ -69,7 +69,7 @@ impl Transfers {
         Ok(Self { context, last_done: eventfd(0, EventfdFlags::CLOEXEC)?, buffer, start, transfers: Vec::with_capacity(BATCH) })
     }
 
-    /// Whether there is room for a transfer of so many bytes.
+    /// Whether there is room for a transfer of `length` bytes.
     pub fn has_room(&self, length: usize) -> bool {
         self.transfers.len() < BATCH && self.next() + length <= BUFFER
     }
@@ -116,7 +116,7 @@ impl Transfers {
 
     /// Carries out all transfers.
     pub fn carry_out(&mut self, file: &File) {
-        // A single one takes fewer system calls like this.
+        // A single transfer takes fewer system calls without io_submit.
         if self.transfers.len() > 1 {
             self.carry_out_at_once(file);
         }
@@ -158,7 +158,7 @@ impl Transfers {
                 ..IoControlBlock::default()
             };
         }
-        // Linux 6.1 wakes a process that waits for several events for each of them.
+        // Linux 6.1 wakes a process in io_getevents at each event, even if it waits for several: this one waits for the last transfer.
         blocks[last].aio_flags = IOCB_FLAG_RESFD;
         blocks[last].aio_resfd = self.last_done.as_raw_fd() as u32;
         let mut blocks: Vec<&mut IoControlBlock> = blocks.iter_mut().take(last + 1).collect();
@@ -181,7 +181,7 @@ impl Transfers {
         self.collect(submitted);
     }
 
-    /// Waits for so many transfers, and stores their results.
+    /// Waits for the `submitted` transfers, and stores their results.
     fn collect(&mut self, mut submitted: usize) {
         let mut events = [IoEvent::default(); BATCH];
         while submitted != 0 {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_t_be_read_is_not_done() {
+    fn unreadable_transfers_are_not_done() {
         let file = tempfile::tempfile().expect("a file");
         file.set_len(3 * 512).expect("a size");
         let mut transfers = Transfers::new().expect("transfers");

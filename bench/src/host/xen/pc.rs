@@ -43,7 +43,7 @@ pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
             iommu: false,
             extra: vec!["-initrd".into(), module, "-append".into(), options(needs)],
         };
-        // The domain's end is not the machine's.
+        // The machine does not turn off when the domain ends.
         let next = |output: &[u8]| if probe::is_over(output, &operations) { Next::End } else { Next::GoOn };
         let output = emulate::run_until(&Machine::AmdPc(pc), &xen, request.plugin.map(Plugin::new), next)?;
         let line = &output.line;

@@ -3,7 +3,7 @@
 use super::entry::{Entry, Expansions, key_and_value};
 use crate::config::Arch;
 
-/// An architecture's names: the specification's (EFI's), and others that are in use.
+/// Names of an architecture in entries: the specification's, which are EFI's, and others in use.
 fn names(arch: Arch) -> &'static [&'static str] {
     match arch {
         Arch::Aarch64 => &["aa64", "arm64", "aarch64"],

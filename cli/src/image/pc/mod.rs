@@ -66,10 +66,11 @@ fn parts(vm: &VmConfig, files: &VmFiles<'_>, initrd: Option<&[u8]>) -> Result<Pa
     Ok(parts)
 }
 
-/// Unpacks a file as boot loaders do that is compressed as a whole, as Debian's Xen is, and returns it with its compression.
+/// Unpacks a file that is compressed as a whole, such as Debian's Xen, as boot loaders do. Returns it with its compression; a file that is
+/// not compressed, as it is.
 ///
 /// # Errors
-/// It is corrupt or too large, or compressed in an unknown way.
+/// The file is corrupt, too large, or compressed in an unknown way.
 pub fn unpack(file: &[u8]) -> Result<(Cow<'_, [u8]>, Option<Compression>), KernelError> {
     let compression = Compression::of(file).map_err(|name| KernelError::UnknownCompression(name.to_owned()))?;
     let unpacked = match compression {

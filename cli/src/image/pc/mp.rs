@@ -34,7 +34,7 @@ fn sum_up(bytes: &mut [u8], at: usize) {
     bytes[at] = bytes.iter().fold(0u8, |sum, byte| sum.wrapping_sub(*byte));
 }
 
-/// The tables of a machine with the first vCPUs of a topology, located at [`TABLES`].
+/// The tables of a machine with the vCPUs of a topology, of which they list the first 64 (`MOST`), located at [`TABLES`].
 pub fn tables(topology: Topology) -> Vec<u8> {
     let ids = (0..topology.vcpus().min(MOST)).filter_map(|vcpu| u8::try_from(topology.apic_id(vcpu)).ok()).filter(|&id| id < u8::MAX);
     let mut pointer = b"_MP_".to_vec();

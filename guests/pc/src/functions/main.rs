@@ -79,7 +79,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
     machine::off()
 }
 
-/// Finds the functions in reset state, also after an attack of the machine's former life.
+/// Checks that the functions are in reset state, also if the machine was reset during an attack.
 fn begin() -> Outcome {
     for function in Function::all() {
         check_eq!(function.read(4) & 0xffff, 0, "command of device {}", function.device);

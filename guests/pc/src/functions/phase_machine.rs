@@ -33,7 +33,7 @@ impl Machine for Pc {
     fn restore() -> Outcome {
         machine::cli();
         job::stop();
-        // Messages that attacks have left pending: those of vectors below 30h stay so.
+        // Messages that attacks have left pending: the task priority keeps those of vectors below 30h pending.
         lapic::enable();
         lapic::write(register::TPR, 0x2f);
         exception::handle(2, Some(|_| ()));

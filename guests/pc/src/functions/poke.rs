@@ -15,8 +15,8 @@ fn poke() {
     job::until_stopped(|| once(&mut random));
 }
 
-/// An access. Writes are at offsets of a page where `edu` has no register, as it ends the emulator if it is told to copy what is not in its
-/// buffer.
+/// Performs an access. Writes are at offsets of a page where `edu` has no register: a command to copy beyond its buffer would end the
+/// emulator.
 fn once(random: &mut Random) {
     let bytes = random.pick(&[1, 2, 4, 8]);
     let page = match random.below(8) {

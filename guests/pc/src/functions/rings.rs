@@ -34,7 +34,7 @@ pub fn run() -> Outcome {
     rng.reset()
 }
 
-/// An address outside of RAM, or a buffer.
+/// Returns an address outside of RAM, or one in the buffer.
 fn foreign(rng: Rng, random: &mut Random) -> u64 {
     match random.below(9) {
         0 => 0xfee0_0000 + random.below(1 << 20),

@@ -13,7 +13,7 @@ pub const PAGE: u8 = (TRAMPOLINE >> 12) as u8;
 const STACK_SIZE: usize = 16 * 1024;
 /// Microseconds in which it has started, if there is one: in an L2, a thread of a busy L1 starts it.
 const START: u64 = 100_000;
-/// Polls in which it has started: where ticks are those of real time, [`START`] is a few milliseconds.
+/// Minimum number of polls before it counts as missing: where ticks are real time, [`START`] is a few milliseconds only.
 const POLLS: u64 = 20_000_000;
 
 /// The role of the second CPU. It is reset for another one, so that no loop of a role has to look for it.

@@ -26,7 +26,7 @@ pub const AWAY: &[Test] =
 pub const UNANSWERED: &[Test] = payload::tests![
     a_server_comes,
     sectors_keep_what_is_written,
-    requests_that_are_not_looked_at_are_told,
+    the_driver_is_told_of_unanswered_requests,
     a_reset_that_is_not_acknowledged_ends,
     the_disk_works_again,
     the_end_is_announced
@@ -231,8 +231,8 @@ fn becomes(condition: impl Fn() -> bool) -> bool {
     })
 }
 
-/// A server that looks at no requests: the driver finds DEVICE_NEEDS_RESET, until it goes on.
-fn requests_that_are_not_looked_at_are_told() -> Outcome {
+/// While the server acknowledges no requests, the driver finds DEVICE_NEEDS_RESET.
+fn the_driver_is_told_of_unanswered_requests() -> Outcome {
     let before = read16(queue() + place::USED + 2);
     send(kind::SLEEP, 0);
     check!(becomes(|| function::status() == RUNNING | NEEDS_RESET), "status {:#x}", function::status());
@@ -242,7 +242,7 @@ fn requests_that_are_not_looked_at_are_told() -> Outcome {
     (0..SECTORS).try_for_each(check)
 }
 
-/// The server does not acknowledge a reset: loads of the status end meanwhile, and the reset does when the server is cut off.
+/// The server does not acknowledge a reset: loads of the status end meanwhile, and the reset ends when the server is cut off.
 fn a_reset_that_is_not_acknowledged_ends() -> Outcome {
     function::set_status(0);
     check_eq!(function::status(), NEEDS_RESET, "status before the end of the reset");
