@@ -3,7 +3,7 @@
 
 use crate::Destination;
 
-/// Identifiers that a message of an I/O APIC may address: the greatest one of a topology's is below.
+/// Bound of the identifiers that an I/O APIC's message may address: all of a topology's are below.
 const IDS: usize = 1024;
 
 /// Number of clusters of the cluster model; the last one is all of them.
@@ -36,7 +36,7 @@ pub(crate) struct Destinations {
 }
 
 impl Destinations {
-    /// Adds a destination of eight bits; others, which no I/O APIC sends, have no effect.
+    /// Adds an I/O APIC's destination; others have no effect.
     pub(crate) fn add(&mut self, destination: Destination) {
         match destination {
             Destination::All => self.all = true,
@@ -84,7 +84,7 @@ impl Acceptors {
         }
     }
 
-    /// Whether a destination of eight bits addresses one of them.
+    /// Whether an I/O APIC's destination addresses one of them.
     pub(crate) fn include(&self, destination: Destination) -> bool {
         match destination {
             Destination::All => self.any,
@@ -162,7 +162,7 @@ fn each_bit(mut mask: u8, mut each: impl FnMut(usize)) {
     }
 }
 
-/// Adds an identifier to a set. Greater ones are no APIC's.
+/// Adds an identifier to a set. No APIC has one of [`IDS`] or more.
 fn insert(set: &mut [u64; IDS / 64], id: u32) {
     if let Some(word) = set.get_mut(id as usize / 64) {
         *word |= 1 << (id % 64);

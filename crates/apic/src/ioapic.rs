@@ -27,7 +27,7 @@ const LEVEL: u64 = 1 << 15;
 const MASKED: u64 = 1 << 16;
 /// The writable bits of an entry: all but delivery status and remote IRR.
 const WRITABLE: u64 = 0xff00_0000_0001_afff;
-/// Those above a destination's eight bits, if destinations are extended.
+/// Bits 8 to 14 of a destination: writable if destinations are extended.
 const EXTENDED: u64 = 0x7f << 49;
 
 /// An I/O APIC of 24 pins.

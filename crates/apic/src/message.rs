@@ -119,7 +119,7 @@ impl Message {
     /// The message of a redirection entry.
     pub(crate) const fn from_redirection(entry: u64) -> Option<Self> {
         let Some(delivery) = Delivery::from_device_bits(entry) else { return None };
-        // Bits 55:49 are those above a physical destination's, if destinations are extended ("Extended Destination ID").
+        // Bits 55:49 extend a physical destination to 15 bits ("Extended Destination ID"); otherwise they are 0.
         let more = if entry & 1 << 11 == 0 { (entry >> 49 & 0x7f) << 8 } else { 0 };
         let destination = address((entry >> 56 | more) as u32, false, entry);
         Some(Self { destination, delivery, vector: entry as u8, level: entry & 1 << 15 != 0 })

@@ -306,7 +306,7 @@ impl Pages {
         }
     }
 
-    /// The APIC's address for destinations of eight bits; `None` while it is disabled by IA32_APIC_BASE.
+    /// The APIC's address for an I/O APIC's destinations; `None` while it is disabled by IA32_APIC_BASE.
     pub fn address(&self) -> Option<Address> {
         let (mode, id) = (self.mode(), self.id());
         let own = self.get(offset::LDR);

@@ -109,7 +109,7 @@ impl Descriptor {
         if self.control.load(Ordering::Relaxed) & (OUTSTANDING | KEPT) != OUTSTANDING {
             return None;
         }
-        // In this order: a post after it sets ON, with a new notification, and earlier ones are found.
+        // ON is cleared before the requests are read: a later post sets it, with a new notification, and earlier ones are found.
         self.control.fetch_and(!OUTSTANDING, Ordering::AcqRel);
         let only = self.requests.take_only();
         if only.is_none() {

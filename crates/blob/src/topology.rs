@@ -50,7 +50,7 @@ impl Topology {
         (socket << socket_at | core << core_at | thread) as u32
     }
 
-    /// The vCPU whose APIC on x86-64 has an identifier.
+    /// Returns the vCPU whose APIC on x86-64 has the identifier `apic_id`; `None` for an identifier in a gap or above all.
     pub const fn vcpu_of(self, apic_id: u32) -> Option<usize> {
         let (core_at, socket_at) = self.apic_shifts();
         let id = apic_id as usize;

@@ -5,13 +5,13 @@ use core::ops::Range;
 /// The most vCPUs of a PC whose guests have VMs of their own: each needs two VPIDs, of which there are 65,535.
 pub const MAX_NESTED_VCPUS: usize = 255;
 
-/// Whether the APICs of a PC start in x2APIC mode: the `last` identifier is greater than 254. In xAPIC mode 255
-/// is all APICs.
+/// Whether the APICs of a PC start in x2APIC mode: the greatest identifier, `last`, is above 254. In xAPIC mode 255 addresses
+/// all APICs.
 pub const fn starts_in_x2apic_mode(last: u32) -> bool {
     last > 254
 }
 
-/// Whether the I/O APIC of a PC, and messages, have destinations of 15 bits: the `last` identifier has more than eight.
+/// Whether a PC's I/O APIC and messages have destinations of 15 bits: the greatest identifier, `last`, has more than eight.
 pub const fn has_extended_destinations(last: u32) -> bool {
     last > 255
 }

@@ -1,8 +1,8 @@
-//! What is left of a malformed device tree: enough to find the console, on which the tree's user reports it.
+//! Repair of a malformed device tree, as far as needed to find the console, on which the caller reports it.
 
 use crate::device_tree::{BEGIN_NODE, END, END_NODE, HEADER, MAGIC, MAX_DEPTH, NOP, PROPERTY, VERSION, aligned, word};
 
-/// Replaces what is not text in names.
+/// Replacement of bytes in names that are not ASCII.
 const UNREADABLE: u8 = b'?';
 
 /// End of an empty list of memory reservations at its usual place, behind the header.
@@ -68,7 +68,8 @@ fn end_where_wrong(memory: &mut [u8], mut at: usize, end: usize, names: usize) {
     put(memory, at + 4 * depth, END);
 }
 
-/// The place behind a token, which is made readable if that can be done; `None` if it is wrong.
+/// Returns the offset behind the token at `at`; `None` if the token is invalid. Changes names that are not text, and replaces a property
+/// without a name by NOPs.
 fn step(memory: &mut [u8], at: usize, end: usize, names: usize, depth: &mut usize, in_properties: &mut bool) -> Option<usize> {
     let next = at.checked_add(4).filter(|&next| next <= end)?;
     match word(memory, at)? {

@@ -36,9 +36,9 @@ pub struct SerialPort {
 }
 
 const PL011: &str = "arm,pl011";
-/// Names of Cadence's.
+/// Values of `compatible` for Cadence's UART.
 const CADENCE: [&str; 3] = ["cdns,uart-r1p12", "cdns,uart-r1p8", "xlnx,xuartps"];
-/// NXP's.
+/// Value of `compatible` for NXP's UART.
 const IMX: &str = "fsl,imx6q-uart";
 /// Bytes in the FIFO of a 16550A and of Synopsys' UART.
 pub(crate) const FIFO: u8 = 16;

@@ -23,7 +23,7 @@ impl Bar {
         (self.wide as u32) << 2 | (self.prefetchable as u32) << 3
     }
 
-    /// Address at which it is, as BAR `index` of a function.
+    /// Reads the BAR's address on the bus from its registers. `index`: its number in the function.
     pub fn address(self, space: &impl ConfigSpace, index: usize) -> u64 {
         let high = if self.wide { u64::from(space.read(register(index + 1))) << 32 } else { 0 };
         high | u64::from(space.read(register(index)) & !0xf)

@@ -20,8 +20,8 @@ const UPPER_LIMIT: u8 = 0x2c;
 /// and the expansion ROM are off. A bridge then forwards nothing in either direction, which stops the functions behind
 /// it, too.
 ///
-/// If firmware let it decode a part of `screen`, the addresses of a frame buffer, the function, or the bridge before it, goes on to decode
-/// memory, and nothing else: text on the screen stays visible.
+/// If firmware let it decode a part of `screen`, the addresses of a frame buffer, the function, or the bridge before it, keeps decoding
+/// memory, and nothing else: the screen stays visible.
 pub fn silence(space: &mut impl ConfigSpace, screen: &Range<u64>) {
     if !is_present(space) || space.read(CLASS) >> 16 == HOST_BRIDGE {
         return;
@@ -45,7 +45,7 @@ pub fn silence(space: &mut impl ConfigSpace, screen: &Range<u64>) {
     }
 }
 
-/// Whether a function, which decodes nothing, has a BAR with a part of `span`.
+/// Whether a BAR of a function overlaps `span`. The function must decode nothing, since its BARs are probed.
 fn has_bar_in(space: &mut impl ConfigSpace, span: &Range<u64>) -> bool {
     let bars = probe_bars(space);
     let decoded = |index: usize| {
@@ -56,7 +56,7 @@ fn has_bar_in(space: &mut impl ConfigSpace, span: &Range<u64>) -> bool {
     (0..BARS).filter_map(decoded).any(|bar| overlap(&bar, span))
 }
 
-/// Memory that a bridge forwards: two windows, of which any may be empty.
+/// Memory that a bridge forwards: two windows, each of which may be empty.
 fn windows(space: &impl ConfigSpace) -> [Range<u64>; 2] {
     /// Of base and limit: address bits 20 to 31.
     const BITS: u32 = 0xfff0;

@@ -210,8 +210,8 @@ impl Locked<'_> {
         entity.vtime = entity.vtime.saturating_add(cost);
     }
 
-    /// Charges the VM of a vCPU for the time from `began` to `ended`, in ticks, in which this CPU woke it, and no longer the VM of the
-    /// vCPU that runs. Only if VMs compete: otherwise nobody is charged.
+    /// Charges the VM of `vcpu`, instead of the running vCPU's, for the time from `began` to `ended`, in ticks, in which this CPU woke
+    /// `vcpu`. Without effect if no VMs compete: then nobody is charged.
     pub fn charge_woken(&mut self, cpu: CpuId, vcpu: VcpuId, began: u64, ended: u64) {
         let Some(current) = self[cpu].current else { return };
         if !self.policed() || !self.load_of(cpu).competing() {

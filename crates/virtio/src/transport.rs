@@ -34,11 +34,11 @@ pub struct Transport {
     off: bool,
     /// No server came: loads are answered without one. Not while one is online, unless it is cut off.
     pub(crate) given_up: bool,
-    /// Loads of the status wait no longer.
+    /// Loads of the status no longer wait, until the next reset or an answer of the server.
     pub(crate) overdue: bool,
     /// The server has left events unacknowledged for long: the driver finds DEVICE_NEEDS_RESET.
     pub(crate) unanswered: bool,
-    /// Somebody looks whether events are acknowledged.
+    /// Acknowledgments of events are being checked.
     pub(crate) watched: bool,
     pub(crate) features: Features,
     pub(crate) queues: [Queue; QUEUES],

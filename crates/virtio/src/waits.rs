@@ -1,4 +1,4 @@
-//! Waits for a server: what a driver finds meanwhile, and how they end.
+//! A driver's waits for a server: the values that it loads meanwhile, and the ends of waits.
 
 use crate::events::EventPage;
 use crate::server;
@@ -44,7 +44,7 @@ impl Transport {
     }
 
     /// Ends the wait of loads of the status, until the next reset or an answer of the server: they find DEVICE_NEEDS_RESET. A driver that
-    /// waits for the end of a reset goes on to wait, without a load that holds up its vCPU. Returns false if no load waits.
+    /// polls for the end of a reset continues to poll, and its vCPU is no longer held up by a load. Returns false if no load waits.
     pub const fn end_status_wait(&mut self) -> bool {
         let waits = self.must_wait().is_some();
         self.overdue |= waits;
@@ -82,7 +82,7 @@ impl Transport {
         self.watched
     }
 
-    /// Returns the number of the last event that the server says it has seen, if there are later ones. If not, ends the watch.
+    /// Returns the number of the last event that the server says it has seen, if there are later ones; otherwise ends the watch.
     pub fn unacknowledged(&mut self, page: &EventPage) -> Option<u32> {
         let seen = page.seen();
         self.watched &= self.is_served() && seen != self.events;

@@ -25,7 +25,7 @@ pub fn report_woken(schedule: &mut Locked<'_>, cpu: &mut Cpu) {
 }
 
 /// Wakes sleepers whose deadline has passed, a bounded number of them, at their VMs' expense. Kicks are for this CPU, or are sent
-/// immediately. Returns the time, until which nobody else is to be charged.
+/// immediately. Returns the time of its end, from which on the caller charges others.
 #[must_use]
 pub fn wake_sleepers(schedule: &mut Locked<'_>, cpu: &mut Cpu, now: u64) -> u64 {
     let me = id(cpu);

@@ -40,8 +40,8 @@ pub enum Effect {
 #[derive(Debug)]
 pub struct LocalApic<'a> {
     pages: &'a Pages,
-    /// [`send_to_one`](Self::send_to_one) takes identifiers of other APICs below this limit: all, or none.
-    by_number: u32,
+    /// Bound of other APICs' identifiers for [`send_to_one`](Self::send_to_one): `u32::MAX`, or 0 if there are gaps between them.
+    id_limit: u32,
     timer: Timer,
     /// Nonzero words of IRR and ISR. Stale after a guest has run with virtual-interrupt delivery: see
     /// [`refresh`](Self::refresh).
@@ -72,8 +72,8 @@ impl<'a> LocalApic<'a> {
     pub const fn new(pages: &'a Pages) -> Self {
         let (requests, services) = (Summary::EMPTY, Summary::EMPTY);
         let exits = Vectors::NONE;
-        let (timer, by_number) = (Timer::STOPPED, u32::MAX);
-        Self { pages, by_number, timer, requests, services, assisted: false, changed: true, exits, exits_changed: true }
+        let (timer, id_limit) = (Timer::STOPPED, u32::MAX);
+        Self { pages, id_limit, timer, requests, services, assisted: false, changed: true, exits, exits_changed: true }
     }
 
     /// Sets the minimum timer period, in the unit of [`expire_timer`](Self::expire_timer)'s `now`: shorter
@@ -84,18 +84,18 @@ impl<'a> LocalApic<'a> {
         self
     }
 
-    /// Excludes messages to other APICs from [`send_to_one`](Self::send_to_one), whose callers find an APIC by its
-    /// identifier as an index: there are gaps between identifiers.
+    /// With gaps between identifiers, excludes messages to other APICs from [`send_to_one`](Self::send_to_one), whose callers
+    /// use an identifier as an index.
     #[must_use]
     pub const fn with_gaps(mut self, has_gaps: bool) -> Self {
-        self.by_number = if has_gaps { 0 } else { u32::MAX };
+        self.id_limit = if has_gaps { 0 } else { u32::MAX };
         self
     }
 
     /// INIT: resets everything but the ID and IA32_APIC_BASE.
     pub fn init(&mut self) {
         self.pages.init();
-        *self = Self { assisted: self.assisted, by_number: self.by_number, ..Self::new(self.pages).with_least_period(self.timer.least) };
+        *self = Self { assisted: self.assisted, id_limit: self.id_limit, ..Self::new(self.pages).with_least_period(self.timer.least) };
     }
 
     /// The part shared with other processors.

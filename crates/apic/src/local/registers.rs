@@ -87,7 +87,7 @@ impl LocalApic<'_> {
         const TO_SELF: u32 = 0b01 << 18;
         let (low, id) = (value as u32, (value >> 32) as u32);
         let id = match low & KIND {
-            0 if id < self.by_number => id,
+            0 if id < self.id_limit => id,
             TO_SELF => self.pages.id(),
             _ => return None,
         };

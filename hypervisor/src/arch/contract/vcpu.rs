@@ -17,11 +17,11 @@ pub trait VcpuPart: Sized {
         Self::MEMORY
     }
 
-    /// Creates a vCPU of a VM with the topology `of`, off, in the VM's arena.
+    /// Creates a vCPU, which is off, of a VM with this topology, in the VM's arena.
     ///
     /// # Errors
     /// No memory is left.
-    fn new(id: VcpuId, of: Topology, techniques: Techniques, arena: &'static Arena) -> Result<Self, &'static str>;
+    fn new(id: VcpuId, topology: Topology, techniques: Techniques, arena: &'static Arena) -> Result<Self, &'static str>;
 
     /// Index in its VM.
     fn index(&self) -> usize;

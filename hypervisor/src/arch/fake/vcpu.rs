@@ -31,7 +31,7 @@ pub struct Vcpu {
 impl VcpuPart for Vcpu {
     const MEMORY: u64 = 0;
 
-    fn new(id: VcpuId, _of: Topology, _techniques: Techniques, _arena: &'static Arena) -> Result<Vcpu, &'static str> {
+    fn new(id: VcpuId, _topology: Topology, _techniques: Techniques, _arena: &'static Arena) -> Result<Vcpu, &'static str> {
         let index = usize::from(id.vcpu());
         Ok(Vcpu { vm: id.vm(), index, saved: AtomicU64::new(0), loaded: Mutex::new(None), pending: AtomicBool::new(false) })
     }

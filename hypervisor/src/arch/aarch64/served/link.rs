@@ -47,7 +47,7 @@ pub struct Link {
     pub since: AtomicU64,
     /// It was reported that the client waits.
     pub is_reported: AtomicBool,
-    /// Number of the last event that the server had acknowledged at the last look, while later ones were unacknowledged.
+    /// Number of the last event that the server had acknowledged at the last check, with later ones unacknowledged.
     pub seen: AtomicU32,
 }
 
@@ -128,7 +128,7 @@ impl Link {
         }
     }
 
-    /// Begins to look whether the server acknowledges the events of a running driver.
+    /// Starts checks whether the server acknowledges the events of a running driver.
     #[cold]
     #[inline(never)]
     pub fn watch_events(&self) {
@@ -139,11 +139,12 @@ impl Link {
         }
     }
 
-    /// Returns since when the server has not acknowledged events of a running driver, in ticks of the counter; `None` if there are none.
+    /// Returns the time since which the server leaves events of a running driver unacknowledged, in ticks of the counter; `None` if there
+    /// are no such events. `now`: the time, in the same unit.
     pub fn unanswered_since(&self, now: u64) -> Option<u64> {
         let seen = self.transport.lock().unacknowledged(self.events)?;
         if self.seen.swap(seen, Ordering::Relaxed) != seen {
-            // It goes on, if slowly.
+            // The server makes progress: the wait begins anew.
             self.since.store(now, Ordering::Relaxed);
             self.is_reported.store(false, Ordering::Relaxed);
             self.change(|transport| transport.set_unanswered(false));
@@ -206,7 +207,7 @@ impl Link {
         }
     }
 
-    /// Ends the wait of loads of the status, which has lasted long. The device is still awaited.
+    /// Ends the wait of loads of the status. Loads of other registers still wait.
     pub fn end_status_wait(&self) {
         if self.transport.lock().end_status_wait() {
             self.wake();

@@ -211,7 +211,7 @@ fn reconnect(link: &'static Link) {
 }
 
 /// Ends a driver's wait for a reset that its server does not acknowledge: the server loses its access to the client, in bounded parts, one
-/// for each load of the status. Not while it serves others of the client's devices, which would end with it.
+/// for each load of the status. Without effect while the server answers others of the client's devices, which would fail, too.
 #[cold]
 #[inline(never)]
 fn end_reset(link: &'static Link) {

@@ -49,7 +49,8 @@ fn look_at(link: &Link, now: u64) -> bool {
     false
 }
 
-/// Reports a server that serves a running driver and does not acknowledge its requests, and then tells the driver.
+/// Reports a server that does not acknowledge the requests of a running driver, and then tells the driver. Returns whether the alarm is
+/// needed further.
 fn look_at_events(link: &Link, now: u64) -> bool {
     let Some(since) = link.unanswered_since(now) else {
         link.is_reported.store(false, Ordering::Relaxed);

@@ -50,7 +50,7 @@ impl VcpuPart for Vcpu {
         Self::MEMORY + nested + place
     }
 
-    fn new(id: VcpuId, of: Topology, techniques: Techniques, arena: &'static Arena) -> Result<Vcpu, &'static str> {
+    fn new(id: VcpuId, topology: Topology, techniques: Techniques, arena: &'static Arena) -> Result<Vcpu, &'static str> {
         let index = usize::from(id.vcpu());
         let has_el2 = techniques.nested != Nested::Off;
         let shape = interface::shape();
@@ -74,7 +74,7 @@ impl VcpuPart for Vcpu {
             context: UnsafeCell::new(context),
             redistributor: TicketLock::new(Redistributor::new(Config {
                 vcpu: index as u8,
-                last: is_last_redistributor(index, of.vcpus()),
+                last: is_last_redistributor(index, topology.vcpus()),
                 list_registers: shape.list_registers as u8,
                 priority_bits: shape.priority_bits,
                 preemption_bits: shape.preemption_bits,

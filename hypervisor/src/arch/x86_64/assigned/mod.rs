@@ -65,7 +65,7 @@ impl Functions {
     ) -> Result<Functions, &'static str> {
         if let (0, Some(bridge)) = (SHARED.lock().assigned, pcie::bridge()) {
             // Firmware may have left functions active: decoding and bus mastering of all are turned off. BARs keep their addresses.
-            // IOMMUs block nothing while they are set up, also if firmware had turned them on: functions are stopped before.
+            // An IOMMU blocks nothing during its setup, even if firmware had turned it on: so functions are stopped first.
             bridge.silence();
         }
         iommu::setup().inspect_err(|reason| log!("{name}: PCI functions can't be assigned: {reason}"))?;

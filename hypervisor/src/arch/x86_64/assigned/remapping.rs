@@ -49,7 +49,7 @@ impl Messages {
         };
         let RemappingEntry(entry) = wanted.unwrap_or(RemappingEntry::BLOCKED);
         self.entries[index % MESSAGES].store(entry, Ordering::Release);
-        // Also if it had this value: another CPU may have written it, and not yet have invalidated the former one.
+        // Even if the entry is unchanged: another CPU may have stored it, and not yet have invalidated the former one.
         iommu::invalidate_interrupts(self.function)?;
         wanted.map(|_| ()).ok_or("the IOMMU can't interrupt a CPU whose APIC ID is above 254")
     }

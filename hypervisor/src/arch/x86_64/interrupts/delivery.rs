@@ -43,14 +43,14 @@ pub fn is_addressed(vcpu: &Vcpu, message: Message) -> bool {
     vcpu.arch.pages.is_target(message.destination, IO_APIC)
 }
 
-/// The vCPU whose APIC has an identifier, if `takes` accepts it. Without gaps identifiers are indexes (`Vcpu::reset`), so that
-/// the first look finds the vCPU.
+/// Returns the vCPU whose APIC has the identifier `id`, if `takes` accepts it. Without gaps an identifier is the vCPU's index
+/// (`Vcpu::reset`), which is tried first.
 fn with_id(vm: &Vm, id: u32, takes: impl Fn(&&Vcpu) -> bool) -> Option<&'static Vcpu> {
     let at = |index: usize| vm.vcpus.get(index).copied().filter(&takes);
     at(id as usize).or_else(|| at(index_beyond_gaps(vm, id)?))
 }
 
-/// The index of the vCPU with an identifier, if there are gaps between identifiers.
+/// Returns the index of the vCPU with an identifier, if there are gaps between the VM's identifiers.
 #[cold]
 fn index_beyond_gaps(vm: &Vm, id: u32) -> Option<usize> {
     let topology = vm.arch.topology;
@@ -82,8 +82,8 @@ pub fn send_to_one(cpu: &mut Cpu, to: u32, vector: u8, takes: u64) {
     if to == own.arch.id {
         return interrupt_self(cpu, vector, takes);
     }
-    // The sender's APIC is in x2APIC mode, where 0xff is an identifier. They are indexes (`Vcpu::reset`), whatever the mode of the
-    // target's APIC: with gaps between them no other APIC's gets here (`LocalApic::with_gaps`).
+    // The sender's APIC is in x2APIC mode, where 0xff is an identifier. Identifiers are indexes (`Vcpu::reset`) in any mode of the
+    // target's APIC: with gaps between them, the fast path refuses messages to other APICs (`LocalApic::with_gaps`).
     if let Some(vcpu) = own.vm().vcpus.get(to as usize) {
         receives(vcpu, vcpu.arch.pages.interrupt(vector), Some(cpu));
     }
@@ -235,7 +235,7 @@ pub fn interrupt_self(cpu: &mut Cpu, vector: u8, takes: u64) {
     }
 }
 
-/// Fast path of [`pull`] for a kick of the loaded vCPU: injects the only interrupt that is posted. Returns false if more is to be done.
+/// Fast path of [`pull`] for a kick of the loaded vCPU: injects the only posted interrupt. Returns false if [`pull`] must be called.
 #[inline(always)]
 pub fn take_posted(cpu: &mut Cpu) -> bool {
     if cpu.apic_level >= ApicVirtualization::Delivery || cpu.vcpu().arch.events.any() || state::injects_at_interrupts() || !can_interrupt()

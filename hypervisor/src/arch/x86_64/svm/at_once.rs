@@ -21,9 +21,9 @@ pub const EOI: u32 = msr::X2APIC + 0x0b;
 /// The MSR of the ICR.
 pub const ICR: u32 = msr::X2APIC + 0x30;
 
-/// Nothing was done.
+/// The write is left to the handler of all MSRs.
 const NOT_DONE: i32 = -1;
-/// The write is done, but its target does not run: [`handle_svm_wake`] is called.
+/// The write is done, but its target runs on no CPU: `exit.S` calls [`handle_svm_wake`].
 pub const WAKE_TARGET: i32 = -2;
 
 /// Handles a write of one of the two registers. Returns the number of the ledger's row, [`NOT_DONE`] or [`WAKE_TARGET`].

@@ -71,7 +71,7 @@ impl Vmcb {
         unsafe { self.0.add(Field::GUEST_CS_RIGHTS.offset.into()).cast::<u16>().read_volatile() }
     }
 
-    /// Completes an instruction in front of this RIP: it ends blocking of interrupts by the previous one.
+    /// Completes the instruction before RIP `next`, and so ends the interrupt shadow of its predecessor.
     #[inline(always)]
     pub fn complete(&self, next: u64) {
         self.write(Field::GUEST_RIP, next);
@@ -239,7 +239,7 @@ pub fn leaf_of_guests(leaf: u32, own: CpuidResult, topology: Topology) -> CpuidR
     if leaf != SIZES {
         return own;
     }
-    // NC, and ApicIdSize unless NC implies it: there are gaps between identifiers.
+    // NC; and ApicIdSize, if gaps between identifiers make it differ from NC's.
     let (_, size) = if topology.fits_apic_ids() { (0, 0) } else { topology.apic_shifts() };
     CpuidResult {
         eax: own.eax & 0xffff,

@@ -10,7 +10,7 @@ use crate::arch::x86_64::interrupts::window;
 use crate::console::log;
 use crate::vm::Vcpu;
 
-/// Whether the processor can take posted interrupts itself.
+/// Whether a processor may deliver posted interrupts without an exit.
 pub const MAY_DELIVER: bool = false;
 
 /// The highest supported level.

@@ -43,7 +43,7 @@ pub fn table() -> Table {
 }
 
 /// Answers CPUID with the CPU's values (the manual, "CPUID—CPU Identification"), without features that guests do not
-/// have. `id`: the APIC's. `topology`: the VM's.
+/// have. `id`: the identifier of the vCPU's APIC. `topology`: the VM's.
 pub fn answer(leaf: u32, subleaf: u32, id: u32, topology: Topology, apic_on: bool) -> CpuidResult {
     let highest = cpuid(0, 0).eax.max(HIGHEST);
     match leaf {

@@ -68,7 +68,7 @@ impl VcpuPart for Vcpu {
         Self::MEMORY + if techniques.nested == Nested::Off { 0 } else { nested::VCPU_MEMORY }
     }
 
-    fn new(id: VcpuId, of: Topology, techniques: Techniques, arena: &'static Arena) -> Result<Vcpu, &'static str> {
+    fn new(id: VcpuId, topology: Topology, techniques: Techniques, arena: &'static Arena) -> Result<Vcpu, &'static str> {
         // VPIDs have 16 bits, and 0 is none. The last vCPU of a VM has no second one.
         const _: () = assert!(2 * VCPUS <= 1 << 16 && pc::MAX_NESTED_VCPUS < stile_board::MAX_VCPUS);
         let index = usize::from(id.vcpu());
@@ -82,7 +82,7 @@ impl VcpuPart for Vcpu {
         let pages_at = arena.allocate_pages(size_of::<Pages>() as u64)?;
         // SAFETY: the memory is zeroed, which is a valid value, page-aligned, and was just allocated.
         let pages = unsafe { &*address_space::physical(pages_at).cast::<Pages>() };
-        let apic = UnsafeCell::new(LocalApic::new(pages).with_least_period(timer::LEAST_PERIOD).with_gaps(!of.fits_apic_ids()));
+        let apic = UnsafeCell::new(LocalApic::new(pages).with_least_period(timer::LEAST_PERIOD).with_gaps(!topology.fits_apic_ids()));
         let apic_level = techniques.apic_virtualization.min(virtual_apic::supported());
         let vmx = match techniques.nested {
             Nested::Off => None,
@@ -90,8 +90,8 @@ impl VcpuPart for Vcpu {
         };
         Ok(Vcpu {
             index,
-            id: of.apic_id(index),
-            has_gaps: !of.fits_apic_ids(),
+            id: topology.apic_id(index),
+            has_gaps: !topology.fits_apic_ids(),
             context: UnsafeCell::new(context),
             decoder,
             decoded: Counters::new(),
@@ -99,7 +99,7 @@ impl VcpuPart for Vcpu {
             pages_at,
             apic,
             apic_level,
-            starts_in_x2apic_mode: pc::starts_in_x2apic_mode(of.last_apic_id()),
+            starts_in_x2apic_mode: pc::starts_in_x2apic_mode(topology.last_apic_id()),
             direct: Sending::new(),
             events: Events::new(),
             watch: Watch::new(),

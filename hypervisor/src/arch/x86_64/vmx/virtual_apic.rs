@@ -13,7 +13,7 @@ use crate::arch::x86_64::vmx::vmcs::{self, Field};
 use crate::console::log;
 use crate::vm::Vcpu;
 
-/// Whether the processor can take posted interrupts itself.
+/// Whether a processor may deliver posted interrupts without an exit.
 pub const MAY_DELIVER: bool = true;
 
 /// Returns the highest supported level of APIC virtualization.
