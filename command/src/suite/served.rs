@@ -491,7 +491,7 @@ fn unanswered(programs: &Programs) -> Result<Scenario> {
         vm(programs, "server", "served", "stile server stubborn", "")?,
     ];
     let notes = [
-        "web waits: server runs, but has not looked at requests to device 1 (block)",
+        "web waits: server runs, but has not acknowledged requests to device 1 (block)",
         "web waits: server has not acknowledged a reset of device 1 (block)",
         "web: device 1 (block) fails: server has not acknowledged its reset",
     ];

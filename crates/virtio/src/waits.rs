@@ -91,7 +91,7 @@ impl Transport {
     }
 
     /// Notes whether the server has left events of a running driver unacknowledged for long: the driver is interrupted, and finds
-    /// DEVICE_NEEDS_RESET until the server goes on. The server does not see that.
+    /// DEVICE_NEEDS_RESET until the server acknowledges one. The server does not see that bit.
     pub fn set_unanswered(&mut self, is_unanswered: bool) -> Effect {
         let was_unanswered = core::mem::replace(&mut self.unanswered, is_unanswered);
         if is_unanswered && !was_unanswered { self.interrupt(server::CONFIG_CHANGED) } else { Effect::Nothing }

@@ -182,7 +182,7 @@ fn loads_of_the_status_end_during_a_wait() {
 }
 
 #[test]
-fn a_driver_is_told_of_requests_that_are_not_looked_at() {
+fn a_driver_is_told_of_unacknowledged_requests() {
     let (mut transport, page) = (transport(), EventPage::new());
     assert_eq!(transport.watch(&page), None, "no driver runs");
     serve(&mut transport);

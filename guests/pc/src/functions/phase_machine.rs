@@ -57,7 +57,7 @@ impl Machine for Pc {
 const ATTEMPTS: u32 = 200;
 const PATIENCE: u64 = 4_000_000_000;
 
-/// Starts the other CPUs. Returns whether there are as many in time.
+/// Starts the other CPUs. Returns whether `up` of them run in time.
 fn start(up: u32) -> bool {
     others::start();
     let begin = machine::ticks();

@@ -1,4 +1,4 @@
-//! The other CPUs' part in an attack: accesses to the window and to configuration space, whatever is there at the time.
+//! The other CPUs' part in an attack: accesses to the window and to configuration space while their content changes.
 
 use common::random::Random;
 

@@ -12,7 +12,7 @@ pub mod kind {
     pub const END: u32 = 0x1001;
     /// The server turns its machine off, once, and answers when it is turned on again.
     pub const TURN_OFF: u32 = 0x1002;
-    /// The server looks at nothing for a while, and then answers.
+    /// The server acknowledges nothing for 100 s, and then answers.
     pub const SLEEP: u32 = 0x1003;
 }
 

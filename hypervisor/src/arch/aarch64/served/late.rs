@@ -66,7 +66,7 @@ pub fn report_unanswered(link: &Link) {
     } else {
         log_of!(
             client,
-            "{name} waits: {server} runs, but has not looked at requests to device {number} ({device}) for {REPORTED} s. See the console of \
+            "{name} waits: {server} runs, but has not acknowledged requests to device {number} ({device}) for {REPORTED} s. See the console of \
              {server}, and restart {server} if it hangs: it finds the requests again"
         );
     }

@@ -30,7 +30,7 @@ impl HostBridge {
         Config(Mmio::new(address_space::device(bus)).at((function.ecam_offset() & (BUS_SIZE - 1)) as usize))
     }
 
-    /// Turns off decoding and bus mastering of all functions on bus 0, and thereby of those behind bridges. IOMMUs go on, and the screen
+    /// Turns off decoding and bus mastering of all functions on bus 0, and thereby of those behind bridges. IOMMUs keep working, and the screen
     /// stays visible.
     pub fn silence(&self) {
         let screen = board::get().frame_buffer.as_ref().map_or(0..0, |buffer| buffer.address..buffer.address + buffer.len());

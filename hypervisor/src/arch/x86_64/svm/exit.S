@@ -259,7 +259,7 @@ exit_msr:
     mov     rax, [rsp + {LOADED}]
     jmp     enter_from_leaf
 
-// WRMSR of the x2APIC's EOI and ICR: the function has the registers that it may change, and accesses nothing by GS.
+// WRMSR of the x2APIC's EOI and ICR: the caller-saved registers are saved, and the function accesses nothing by GS.
 .balign 16
 exit_wrmsr:
 //@traced    jmp     exit_msr_call
