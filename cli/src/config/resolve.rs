@@ -91,6 +91,15 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
             let what = "a virtual machine with PCI functions, whose DMA changes code unseen, can't have write-protected code";
             mistakes.push(Mistake::new(given.place.clone(), what).expected("\"verify\" or \"off\""));
         }
+        if let (Arch::X86_64, Some(topology), Some(given)) = (arch, vm.topology, &vm_draft.topology)
+            && pc::has_extended_destinations(topology.last_apic_id())
+            && vm.functions.len() + vm.emulated_functions() != 0
+        {
+            let what = format!("\"{}\" has APIC identifiers above 255, which messages of PCI functions can't name", given.value);
+            mistakes.push(
+                Mistake::new(given.place.clone(), what).expected("fewer gaps, with powers of two for threads and cores, or no functions"),
+            );
+        }
         vm.gic = gic;
         if gic == Gic::V2 {
             gic::check(vm_draft, &vm, mistakes);

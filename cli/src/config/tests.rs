@@ -378,6 +378,22 @@ fn vms_of_a_pc_with_functions_have_no_write_protected_code() {
 }
 
 #[test]
+fn vms_of_a_pc_with_functions_have_identifiers_of_eight_bits() {
+    let refusal = |topology: &str, functions: &str| {
+        let text =
+            format!("[machine]\narch = \"x86_64\"\ncpu = \"max\"\n[[vm]]\nkernel = \"debian\"\ntopology = \"{topology}\"\n{functions}\n");
+        MachineConfig::from_text("machine.toml", &text, Path::new(""), &Flags::default()).map_err(|error| error.to_string()).err()
+    };
+    for functions in ["[[vm.pci]]\nfunction = \"0000:00:02.0\"", "[[vm.net]]"] {
+        let refused = refusal("5x5x5", functions).unwrap();
+        assert!(refused.contains("\"5x5x5\" has APIC identifiers above 255"), "{refused}");
+        // The last identifiers are 115 and 255.
+        assert_eq!([refusal("4x5x4", functions), refusal("1x256x1", functions)], [None, None]);
+    }
+    assert_eq!(refusal("5x5x5", ""), None);
+}
+
+#[test]
 fn interrupts_are_virtual_or_direct() {
     let interrupts = |more: &str| {
         let text = format!("[[vm]]\nkernel = \"debian\"\n{more}");
