@@ -23,7 +23,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         scenarios.push(Scenario { expect: passed(), ..scenario.with("--kernel", programs.path("pc")?) });
     }
     scenarios.extend(mitigated(programs)?);
-    scenarios.push(large_apic_id(programs)?);
+    scenarios.extend([large_apic_id(programs)?, gaps(programs)?]);
     scenarios.extend(boots());
     scenarios.extend([busy(), reboot(), topology::with_gaps(), operator(programs)?, absent(programs)?]);
     scenarios.extend(snapshots::with_amd_v(programs)?);
@@ -66,6 +66,16 @@ fn large_apic_id(programs: &Programs) -> Result<Scenario> {
     );
     let scenario = Scenario::new("pc/amd/suite/apic-id-383", &format!("--exits {numbers} {last}"));
     Ok(Scenario { config: Some(config), expect: passed(), ..scenario })
+}
+
+/// CPUs with gaps between their identifiers send themselves interrupts.
+fn gaps(programs: &Programs) -> Result<Scenario> {
+    let config = format!(
+        "[machine]\narch = \"x86_64\"\ncpu = \"max\"\ncpus = 2\n\n\
+         [[vm]]\nkernel = \"{}\"\nmemory = \"64M\"\ntopology = \"2x3x1\"\nappend = \"only=aps_interrupt_themselves\"\n",
+        programs.path("pc")?
+    );
+    Ok(Scenario { config: Some(config), expect: passed(), ..Scenario::new("pc/amd/suite/gaps", "--exits") })
 }
 
 /// Debian's kernels.

@@ -4,6 +4,7 @@ mod deadline;
 mod debug;
 pub mod firmware;
 mod interrupts;
+mod own_ipis;
 mod paging;
 mod preempted;
 pub mod qemu;
@@ -106,6 +107,7 @@ pub const ALL: &[Test] = &[
     ("others_lower_a_line", On::Stile, smp::fallen_line),
     ("others_disable_their_apics", On::Stile, smp::lowest_priority),
     ("others_use_the_x2apic", On::Stile, smp::mixed_modes),
+    ("aps_interrupt_themselves", On::Stile, own_ipis::each),
     ("aps_alternate", On::Stile, smp::turns),
     ("aps_lose_their_cpu", On::Stile, preempted::seen),
     ("nmis_in_a_shadow", On::Stile, smp::nmis_in_a_shadow),

@@ -44,9 +44,9 @@ extern "C" fn write_x2apic_at_once(cpu: &mut Cpu, vmcb: Vmcb) -> i32 {
         return row(rows::WRMSR_X2APIC_EOI);
     }
     let own = cpu.vcpu();
-    let Some((to, vector)) = cpu.apic().send_to_one(value).filter(|&(to, _)| to != own.arch.index as u32) else { return NOT_DONE };
+    let Some((to, vector)) = cpu.apic().send_to_one(value).filter(|&(to, _)| to != own.arch.id) else { return NOT_DONE };
     vmcb.complete(next);
-    // APIC IDs are vCPU indexes (`Vcpu::reset`).
+    // APIC IDs are vCPU indexes (`Vcpu::reset`): with gaps between them no other APIC's gets here (`LocalApic::with_gaps`).
     if let Some(target) = own.vm().vcpus.get(to as usize)
         && target.arch.pages.interrupt(vector) == Received::Interrupt
     {
