@@ -219,8 +219,9 @@ fn end_reset(link: &'static Link) {
     let serves_others = || pair(link).any(|other| other.transport.lock().is_answering());
     if is_overdue
         && late::ends(link)
-        && !serves_others()
         && let Some((server, window)) = window_on(link.server, link.client)
+        // A device that is started while the window is being closed has no access either: it fails with the others.
+        && (window.is_closed() || !serves_others())
         && window.close(server, pair(link))
     {
         late::report_failure(link);

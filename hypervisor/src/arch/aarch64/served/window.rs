@@ -98,6 +98,11 @@ impl Window {
         true
     }
 
+    /// Whether the window is being closed, or is closed.
+    pub fn is_closed(&self) -> bool {
+        self.access.lock().is_closed
+    }
+
     /// Unmaps a part of the client's RAM, whose block is claimed, from the server's second stage.
     pub fn unmap(&self, server: &Vm, gpa: u64, size: u64) {
         let _access = self.access.lock();
