@@ -99,6 +99,16 @@
 .previous
 .endm
 
+// The caller-saved registers but RAX, RCX and RDX.
+.macro restore_rsi_to_r11
+    mov     rsi, [rsp + AT_RSI]
+    mov     rdi, [rsp + AT_RDI]
+    mov     r8, [rsp + AT_R8]
+    mov     r9, [rsp + AT_R9]
+    mov     r10, [rsp + AT_R10]
+    mov     r11, [rsp + AT_R11]
+.endm
+
 // Calls `handler(cpu) -> Outcome` with the caller-saved registers in the frame.
 .macro call_stub name, handler
 .balign 16
@@ -129,12 +139,7 @@ enter:
     mov     rax, [rsp + {LOADED}]
     vmload  rax
     mov     rdx, [rsp + AT_RDX]
-    mov     rsi, [rsp + AT_RSI]
-    mov     rdi, [rsp + AT_RDI]
-    mov     r8, [rsp + AT_R8]
-    mov     r9, [rsp + AT_R9]
-    mov     r10, [rsp + AT_R10]
-    mov     r11, [rsp + AT_R11]
+    restore_rsi_to_r11
     mov     rcx, [rsp + AT_RCX]
 //@cleared    verw    word ptr [rip + verw_operand]
 // Leaves enter here. RAX: the VMCB's physical address. Everything else is the guest's already.
@@ -272,12 +277,7 @@ exit_wrmsr:
     mov     rdi, rsp
     mov     rsi, rcx
     call    write_x2apic_at_once
-    mov     rsi, [rsp + AT_RSI]
-    mov     rdi, [rsp + AT_RDI]
-    mov     r8, [rsp + AT_R8]
-    mov     r9, [rsp + AT_R9]
-    mov     r10, [rsp + AT_R10]
-    mov     r11, [rsp + AT_R11]
+    restore_rsi_to_r11
     test    eax, eax
     js      2f
     account
