@@ -41,7 +41,7 @@ pub const ACPI: Target = Target {
 pub const DEVICE_TREE: Target = Target {
     name: "device-tree",
     run: device_tree,
-    seeds: trees,
+    seeds: trees_and_malformed,
     mutations: 4000,
     marks: &["malformed", "salvaged", "tree", "ram", "reserved", "uart", "gic", "timers", "psci"],
 };
@@ -220,6 +220,16 @@ fn acpi(bytes: &[u8]) {
 /// A board with all nodes that Stile reads.
 pub fn trees() -> Vec<Vec<u8>> {
     vec![tree().expect("a device tree")]
+}
+
+/// Also one with a node's name that is no text.
+fn trees_and_malformed() -> Vec<Vec<u8>> {
+    let mut trees = trees();
+    let mut malformed = trees[0].clone();
+    let name = malformed.windows(6).position(|part| part == b"chosen").expect("a node");
+    malformed[name] = 0xff;
+    trees.push(malformed);
+    trees
 }
 
 fn tree() -> vm_fdt::FdtWriterResult<Vec<u8>> {
