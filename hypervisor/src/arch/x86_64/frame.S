@@ -27,6 +27,14 @@
     mov     [rsp + AT_R10], r10
     mov     [rsp + AT_R11], r11
 .endm
+.macro restore_rsi_to_r11
+    mov     rsi, [rsp + AT_RSI]
+    mov     rdi, [rsp + AT_RDI]
+    mov     r8, [rsp + AT_R8]
+    mov     r9, [rsp + AT_R9]
+    mov     r10, [rsp + AT_R10]
+    mov     r11, [rsp + AT_R11]
+.endm
 .macro save_callee_saved
     mov     [rsp + AT_RBX], rbx
     mov     [rsp + AT_RBP], rbp

@@ -99,16 +99,6 @@
 .previous
 .endm
 
-// The caller-saved registers but RAX, RCX and RDX.
-.macro restore_rsi_to_r11
-    mov     rsi, [rsp + AT_RSI]
-    mov     rdi, [rsp + AT_RDI]
-    mov     r8, [rsp + AT_R8]
-    mov     r9, [rsp + AT_R9]
-    mov     r10, [rsp + AT_R10]
-    mov     r11, [rsp + AT_R11]
-.endm
-
 // Calls `handler(cpu) -> Outcome` with the caller-saved registers in the frame.
 .macro call_stub name, handler
 .balign 16

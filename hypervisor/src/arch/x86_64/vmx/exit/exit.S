@@ -19,12 +19,7 @@
     mov     rax, [rsp + AT_RAX]
     mov     rcx, [rsp + AT_RCX]
     mov     rdx, [rsp + AT_RDX]
-    mov     rsi, [rsp + AT_RSI]
-    mov     rdi, [rsp + AT_RDI]
-    mov     r8, [rsp + AT_R8]
-    mov     r9, [rsp + AT_R9]
-    mov     r10, [rsp + AT_R10]
-    mov     r11, [rsp + AT_R11]
+    restore_rsi_to_r11
 .endm
 
 // Begins an exit whose handler needs all registers in the frame: saves them, counts the exit as taken, and notes its time. Changes RAX and RDX.
