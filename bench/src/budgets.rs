@@ -115,12 +115,28 @@ fn measure(platform: &'static Platform, gic: Gic) -> Result<Vec<String>> {
             failures.extend(exceeded_together(of, &together, budgets));
             figures.extend(together.figures);
         }
-        let measured = Host::Stile.measure(&Request { operations: &alone, ..request })?;
+        let mut measured = Host::Stile.measure(&Request { operations: &alone, ..request })?;
+        let is_over = |figure: &Figure| !exceeded(of, figure, budgets.get(&figure.operation)).is_empty();
+        for _ in 0..further_tries(platform) {
+            let (over, within): (Vec<_>, Vec<_>) = measured.into_iter().partition(is_over);
+            measured = within;
+            let again: Vec<_> =
+                alone.iter().filter(|operation| over.iter().any(|figure| figure.operation == operation.name)).copied().collect();
+            if !again.is_empty() {
+                measured.extend(Host::Stile.measure(&Request { operations: &again, ..request })?);
+            }
+        }
         failures.extend(measured.iter().flat_map(|figure| exceeded(of, figure, budgets.get(&figure.operation))));
         figures.extend(measured);
         failures.extend(missing(of, figures.iter().map(|figure| figure.operation.as_str()), budgets));
     }
     Ok(failures)
+}
+
+/// How often an operation over its budget is measured again. Where time is real, a busy machine delays kicks and timers, and each delay
+/// adds exits: a cost that Stile's code has is there each time.
+fn further_tries(platform: &Platform) -> usize {
+    if platform.counts_outside_only() { 3 } else { 0 }
 }
 
 /// Reads the repository's budgets.
