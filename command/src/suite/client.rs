@@ -5,6 +5,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::slowdown::stretched;
 use anyhow::{Result, bail, ensure};
 use stile::budget::Budget;
 use stile::control::client::Connection;
@@ -46,10 +47,11 @@ impl Broken {
     }
 
     fn try_run(self, runtime: &Path) -> Result<()> {
-        let end = Instant::now() + LIMIT;
+        let limit = stretched(LIMIT);
+        let end = Instant::now() + limit;
         let connect = |machine: &str| -> Result<Connection> {
             let connection = Connection::open(&Directory::at(runtime.join("stile"))?, machine)?;
-            connection.set_patience(Some(LIMIT))?;
+            connection.set_patience(Some(limit))?;
             Ok(connection)
         };
         let mut client = connect(MACHINE)?;

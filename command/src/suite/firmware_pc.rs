@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 
+use super::slowdown::stretched;
 use super::{grub, screen};
 use stile::child::end_with_parent;
 use stile::config::Arch;
@@ -254,7 +255,7 @@ impl Machine {
         let child = end_with_parent(&mut command, Signal::KILL)
             .spawn()
             .with_context(|| format!("{} can't be run: install its package", firmware.program))?;
-        Ok(Machine { child, log, until: Instant::now() + LIMIT })
+        Ok(Machine { child, log, until: Instant::now() + stretched(LIMIT) })
     }
 
     /// Waits until the serial line has a text.
@@ -294,7 +295,7 @@ impl Machine {
     }
 
     fn pause(&self) -> Result<()> {
-        ensure!(Instant::now() < self.until, "{} s have passed; the end of the serial line:\n{}", LIMIT.as_secs(), self.serial());
+        ensure!(Instant::now() < self.until, "the time limit has passed; the end of the serial line:\n{}", self.serial());
         thread::sleep(Duration::from_millis(200));
         Ok(())
     }

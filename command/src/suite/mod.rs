@@ -48,6 +48,7 @@ mod served_share;
 mod share;
 mod shared_folder;
 mod sixteen;
+mod slowdown;
 mod snapshots;
 mod start_up;
 mod starved;

@@ -4,6 +4,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
+use super::slowdown::stretched;
 use stile::config::Arch;
 use stile::emulator::{Boot, Machine, Pc};
 use stile::programs::{PASSED, Programs};
@@ -27,7 +28,7 @@ pub fn test(program: &str, cpu: &str) -> Result<(), String> {
         let _ = pipes.output.read_to_end(&mut output);
         String::from_utf8_lossy(&output).into_owned()
     });
-    let ended = emulator.wait(LIMIT);
+    let ended = emulator.wait(stretched(LIMIT));
     emulator.kill();
     let output = reader.join().map_err(|_| "the reader panicked".to_owned())?;
     match ended {

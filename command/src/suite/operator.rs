@@ -7,6 +7,7 @@ use std::time::Duration;
 use stile::metrics::parse::parse;
 
 use super::client::Broken;
+use super::slowdown::stretched;
 
 /// Time-out of a command.
 const LIMIT: Duration = Duration::from_secs(900);
@@ -108,7 +109,7 @@ impl Step {
         let what = words.join(" ");
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut command = Command::new("timeout");
-        command.arg(LIMIT.as_secs().to_string()).arg(program).args(words).env("XDG_RUNTIME_DIR", runtime).current_dir(runtime);
+        command.arg(stretched(LIMIT).as_secs().to_string()).arg(program).args(words).env("XDG_RUNTIME_DIR", runtime).current_dir(runtime);
         let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{what}: {error}"))?;
         let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
         if output.status.code() != Some(self.status.into()) {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::firmware_pc::{AMD_V, BIOS, CD, DISK, Firmware, Machine, PLAIN, Run, image, make, make_with};
+use super::slowdown::stretched;
 use super::{grub, screen};
 use stile::config::Arch;
 use stile::emulator::{Boot, Machine as Emulated, Pc, bochs};
@@ -124,7 +125,7 @@ fn locked_vmx() -> Result<()> {
             let _ = pipes.output.read_to_end(&mut output);
             String::from_utf8_lossy(&output).into_owned()
         });
-        let ended = emulator.wait(Duration::from_secs(300));
+        let ended = emulator.wait(stretched(Duration::from_secs(300)));
         emulator.kill();
         let output = reader.join().ok().context("the reader panicked")?;
         ensure!(ended.is_some() && output.contains(says), "no {says:?}:\n{output}");

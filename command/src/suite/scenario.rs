@@ -17,6 +17,7 @@ use super::longest_exit;
 use super::operator::{Operator, Step};
 use super::output::Output;
 use super::screen;
+use super::slowdown::{Clock, longest, stretched};
 use stile::child::end_with_parent;
 use stile::config::Arch;
 use stile::exit;
@@ -25,15 +26,14 @@ use stile::programs::PASSED;
 /// The last line of the ledger when nothing was missed.
 pub const NO_DIFFERENCE: &str = "difference 0";
 
-/// Default time-out of a scenario in seconds: emulators on busy machines are slow. The longest takes 60 on an idle one,
-/// and 200 beside four other emulators on two CPUs.
+/// Default time-out of a scenario in seconds. The longest takes 60 on an idle machine, and 200 beside four other emulators on two CPUs.
 pub const TIMEOUT: u32 = 600;
 
 /// The emulator's log of exceptions, in the scenario's own directory.
 const EXCEPTIONS: &str = "exceptions.log";
 
-/// Additional time of a run after its `--timeout`, which begins with the emulator, before it is ended from outside: it
-/// may have to fetch a kernel or to build the hypervisor first.
+/// Additional time of a run before the emulator starts: it may have to fetch a kernel or to build the hypervisor first. And time for a run
+/// that was told to end.
 const GRACE: Duration = Duration::from_secs(300);
 
 /// A scenario.
@@ -55,7 +55,7 @@ pub struct Scenario {
     pub steps: Vec<Step>,
     /// The machine has a screen, which must show these lines when standard output has this.
     pub screen: Option<(&'static str, &'static [&'static str])>,
-    /// The run's `--timeout`, in seconds.
+    /// Time-out in seconds, of which fewer count on a busy machine ([`Clock`]). If the run is expected to end by it, its `--timeout`.
     pub timeout: u32,
     /// The expected result.
     pub expect: Expect,
@@ -159,7 +159,9 @@ impl Scenario {
         let mut keyboard = child.stdin.take();
         let mut input = self.input;
         let (mut out, mut err) = (Output::default(), Vec::new());
-        let until = Instant::now() + Duration::from_secs(self.timeout.into()) + GRACE;
+        let (start, mut clock) = (Instant::now(), Clock::start());
+        let limit = self.limit() + GRACE;
+        let mut has_timed_out = false;
         let mut signal = self.expect.signal;
         let mut operator = Operator::new(&self.steps);
         let mut is_given_up = false;
@@ -194,7 +196,12 @@ impl Scenario {
             if signal.is_some() && operator.is_done() && missing(out.text(), &self.expect.output).is_none() && is_noted() {
                 send(&child, signal.take());
             }
-            if Instant::now() > until {
+            let elapsed = clock.elapsed();
+            if elapsed > limit && !has_timed_out {
+                has_timed_out = true;
+                send(&child, Some(Signal::TERM));
+            }
+            if elapsed > limit + GRACE {
                 let _ = child.kill();
             }
         }
@@ -202,6 +209,9 @@ impl Scenario {
         err.extend(notes.iter().flatten());
         let (out, err) = (out.text(), plain(&err));
         let mut problems = operator.conclude(&err);
+        if has_timed_out {
+            problems.push(format!("time-out after {} s", start.elapsed().as_secs()));
+        }
         problems.extend(screen_problem);
         problems.extend(screen.map(|(text, _)| format!("the screen was never looked at: standard output has no {text:?}")));
         problems.extend(self.expect.problems(status.code(), out, &err));
@@ -219,6 +229,16 @@ impl Scenario {
             return Ok(());
         }
         Err(format!("{}\n--- standard output, its end:\n{}\n--- standard error, its end:\n{}", problems.join("\n"), end(out), end(&err)))
+    }
+
+    /// The time-out.
+    fn limit(&self) -> Duration {
+        Duration::from_secs(self.timeout.into())
+    }
+
+    /// The run's `--timeout`, which begins with the emulator: the suite's own ends the run before, unless this one is expected.
+    fn run_timeout(&self) -> Duration {
+        if self.expect.status == exit::TIMEOUT { stretched(self.limit()) } else { longest(self.limit()) }
     }
 
     fn start(&self, dir: &Path) -> Result<Child, String> {
@@ -249,7 +269,7 @@ impl Scenario {
         }
         end_with_parent(&mut command, Signal::TERM)
             .args(self.arguments.iter().map(|argument| argument.replace("{disk}", &disk).replace("{dir}", &dir.display().to_string())))
-            .args(["--timeout", &self.timeout.to_string()])
+            .args(["--timeout", &self.run_timeout().as_secs().to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

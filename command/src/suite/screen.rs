@@ -8,6 +8,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+
+use super::slowdown::stretched;
 use stile_screen::{Pixels, Screen};
 
 /// The emulator's control socket and a picture of the screen, in the scenario's directory.
@@ -60,7 +62,7 @@ pub fn tell(dir: &Path, commands: &[&str]) -> std::io::Result<()> {
 /// Has the emulator execute commands, one after the other.
 fn execute(dir: &Path, commands: impl IntoIterator<Item = Value>) -> std::io::Result<()> {
     let mut socket = UnixStream::connect(dir.join(SOCKET))?;
-    socket.set_read_timeout(Some(LIMIT))?;
+    socket.set_read_timeout(Some(stretched(LIMIT)))?;
     let mut answers = BufReader::new(socket.try_clone()?).lines();
     for command in [json!({"execute": "qmp_capabilities"})].into_iter().chain(commands) {
         writeln!(socket, "{command}")?;

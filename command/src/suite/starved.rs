@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 
 use super::screen;
+use super::slowdown::stretched;
 use stile::config::Arch;
 use stile::programs::Programs;
 
@@ -38,7 +39,7 @@ pub fn test() -> Result<()> {
     let mut command = stile(dir.path(), &["run", "m.toml", "--name", "m", "--timeout", "3000"])?;
     command.args(screen::control(dir.path()).map(|argument| format!("--qemu-arg={argument}")));
     let mut run = Run(command.stdin(Stdio::piped()).stdout(File::create(&console)?).stderr(Stdio::null()).spawn()?);
-    let until = Instant::now() + LIMIT;
+    let until = Instant::now() + stretched(LIMIT);
     while fs::read_to_string(&console)?.matches("spin: spinning").count() < 2 {
         ensure!(run.0.try_wait()?.is_none() && Instant::now() < until, "the VMs did not start");
         thread::sleep(Duration::from_millis(200));
