@@ -17,6 +17,9 @@ pub struct Cpu {
     pub(crate) loaded: Option<VcpuId>,
     /// Slices that expired here since the CPU became contended or last migrated a vCPU away.
     pub(crate) turns: u8,
+    /// While shares are accounted: the CPU's slice timer is set, or a kick is pending that has it set. Stays so if the waiting vCPUs go
+    /// elsewhere, until the CPU's next switch.
+    pub(crate) timed: bool,
     /// Incremented whenever a vCPU arrives here from elsewhere.
     pub(crate) arrivals: u32,
     /// The sleeping vCPU with the earliest deadline of those that belong to this CPU: the root of their tree.
@@ -27,6 +30,14 @@ pub struct Cpu {
 }
 
 impl Initial for Cpu {
-    const INITIAL: Self =
-        Self { current: None, loaded: None, turns: 0, arrivals: 0, first_sleeper: None, compared: None, queue: RunQueue::new() };
+    const INITIAL: Self = Self {
+        current: None,
+        loaded: None,
+        turns: 0,
+        timed: false,
+        arrivals: 0,
+        first_sleeper: None,
+        compared: None,
+        queue: RunQueue::new(),
+    };
 }

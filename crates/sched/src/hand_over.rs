@@ -32,6 +32,8 @@ impl Locked<'_> {
         here.current = Some(to);
         here.loaded = Some(to);
         here.turns = 0;
+        // The timer expires at the end of the other vCPU's slice at the latest; the new one has none.
+        here.timed = false;
         here.arrivals = here.arrivals.wrapping_add(1);
         new.arrived = here.arrivals;
         new.times.waited = new.times.waited.wrapping_add(now.saturating_sub(woken));

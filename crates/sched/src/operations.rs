@@ -215,6 +215,9 @@ impl Locked<'_> {
         };
         let waits = self.contended(cpu);
         if !waits {
+            if POLICED {
+                self[cpu].timed = false;
+            }
             self.shared().clear_usable(cpu);
         } else if self.has_usable_idle(cpu) {
             return self.switch_and_spread(cpu, next, kick, now);
@@ -234,6 +237,7 @@ impl Locked<'_> {
     fn switch_and_spread(&mut self, cpu: CpuId, next: Option<Next>, kick: Option<CpuId>, now: u64) -> Switch {
         let kick = kick.or_else(|| self.spread(cpu, now));
         let waits = self.contended(cpu);
+        self[cpu].timed &= waits;
         self.shared().set_idle(cpu, next.is_none() && !waits);
         if self.policed() {
             self.update_deadline(cpu, now);
@@ -410,8 +414,10 @@ impl Locked<'_> {
 
     /// Queues a vCPU from elsewhere on a CPU. Returns whether that CPU must be kicked: it is idle, or runs a
     /// vCPU without a slice timer. If others already wait there, it has a slice timer or a kick pending; it is kicked
-    /// if they may use fewer CPUs, because one of the additional ones may just have looked for work in vain. If the VM
-    /// is throttled there, [`deadline`](Self::deadline) covers it.
+    /// if they may use fewer CPUs, because one of the additional ones may just have looked for work in vain. If others
+    /// waited there during this slice, it has its timer, too ([`Cpu::timed`]): sleepers that others wake and steal from
+    /// there, one after the other, interrupt the running vCPU once. If the VM is throttled there,
+    /// [`deadline`](Self::deadline) covers it.
     pub(crate) fn enqueue(&mut self, cpu: CpuId, vcpu: VcpuId, now: u64) -> bool {
         if self.policed() { self.enqueue_as::<true>(cpu, vcpu, now) } else { self.enqueue_as::<false>(cpu, vcpu, now) }
     }
@@ -433,9 +439,13 @@ impl Locked<'_> {
         if waits {
             self.shared().set_idle(cpu, false);
         }
-        let begins = waits && !waited;
+        let mut begins = waits && !waited;
         if begins {
-            self[cpu].turns = 0;
+            let it = &mut self[cpu];
+            it.turns = 0;
+            if POLICED {
+                begins = !core::mem::replace(&mut it.timed, true);
+            }
         }
         begins || waits && is_more
     }

@@ -262,6 +262,9 @@ impl Machine {
             if let Some(vcpu) = current {
                 assert_eq!(all.state(vcpu), State::Running(cpu));
                 assert_eq!(all.loaded(cpu), current);
+                let is_timed = self.slice_end[super::place(cpu)].is_some() || self.kicked.contains(&cpu);
+                assert!(queue_is_empty || is_timed, "no slice of {cpu:?} ends, and vCPUs wait");
+                assert!(!all[cpu].timed || is_timed, "{cpu:?} has no slice timer");
             } else if !queue_is_empty {
                 assert!(self.kicked.contains(&cpu), "{cpu:?} has work but no kick pending");
             }

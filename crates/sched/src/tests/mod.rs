@@ -4,6 +4,7 @@
 mod bar;
 mod fairness;
 mod hand_over;
+mod kicks;
 mod machine;
 mod many;
 mod races;
