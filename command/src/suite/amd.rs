@@ -25,7 +25,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
     scenarios.extend(mitigated(programs)?);
     scenarios.extend([large_apic_id(programs)?, gaps(programs)?]);
     scenarios.extend(boots());
-    scenarios.extend([busy(), reboot(), topology::with_gaps(), operator(programs)?, absent(programs)?]);
+    scenarios.extend([busy(), reboot(), topology::with_gaps(), topology::beyond_eight_bits(), operator(programs)?, absent(programs)?]);
     scenarios.extend(snapshots::with_amd_v(programs)?);
     scenarios.extend(amd_devices::all(programs)?);
     scenarios.extend(traced::with_amd_v(programs)?);

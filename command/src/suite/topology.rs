@@ -38,6 +38,25 @@ pub fn with_gaps() -> Scenario {
     Scenario { config: Some(config), expect, ..Scenario::new("pc/amd/debian:6.12/topology-with-gaps", "--exits") }
 }
 
+/// A PC with APIC identifiers up to 292, above those of eight bits, with AMD-V: Linux starts two of its CPUs, and then two others, one of them
+/// with the last identifier, which the serial line interrupts.
+///
+/// No topology with such an identifier has fewer than 125 vCPUs.
+pub fn beyond_eight_bits() -> Scenario {
+    let config = format!(
+        "[machine]\narch = \"x86_64\"\ncpu = \"max\"\ncpus = 2\n\n\
+         [[vm]]\nkernel = \"debian:6.12\"\nmemory = \"512M\"\ntopology = \"5x5x5\"\non_reset = \"stop\"\nappend = \"maxcpus=2\"\n\
+         exec = \"nproc; for n in 99 124; do echo 1 >/sys/devices/system/cpu/cpu$n/online; done; nproc; \
+         echo $(sed -n 's/^apicid.*: //p' /proc/cpuinfo); {}; \
+         row() {{ grep ttyS0 /proc/interrupts; }}; set -- $(row); cd /proc/irq/${{1%:}}; echo 124 >smp_affinity_list; seq 300; \
+         echo for $(cat effective_affinity_list); set -- $(row); [ $5 -gt 0 ] && echo taken; exit 7\"\n",
+        show("124")
+    );
+    let output = vec!["2\n4\n0 1 228 292\n4 4 124 ".into(), "\n300\nfor 124\ntaken\n".into()];
+    let expect = Expect { status: 7, output, notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    Scenario { config: Some(config), expect, ..Scenario::new("pc/amd/debian:6.12/topology-beyond-eight-bits", "--exits") }
+}
+
 /// Commands that print the socket, the core, and the CPUs of each, of these CPUs.
 fn show(cpus: &str) -> String {
     const FILES: &str = "physical_package_id core_id thread_siblings_list core_siblings_list";

@@ -55,6 +55,7 @@ pub const NAMES: &[&str] = &[
     "pc/amd/debian:6.1/reboot",
     "pc/amd/debian:6.12/max-16-on-8",
     "pc/amd/debian:6.12/max-4-on-2",
+    "pc/amd/debian:6.12/topology-beyond-eight-bits",
     "pc/amd/debian:6.12/topology-with-gaps",
     "pc/amd/devices/assigned-disk",
     "pc/amd/devices/blocked-dma",
