@@ -19,13 +19,22 @@ pub const KERNEL: DebianKernel = DebianKernel::V6_1;
 /// Size of the disk in bytes: all zeroes, in a sparse file, and so large that the server's page cache has few of the blocks that are read.
 const DISK: u64 = 1 << 30;
 
+/// Makes a disk. Its file is removed when the value is dropped.
+///
+/// # Errors
+/// The file can't be made.
+pub fn disk() -> Result<NamedTempFile> {
+    let disk = NamedTempFile::new().context("making a disk")?;
+    disk.as_file().set_len(DISK).context("making a disk")?;
+    Ok(disk)
+}
+
 /// Files of a load's guest.
 #[derive(Debug)]
 pub struct Guest {
     /// The kernel, and the file system in memory.
     pub system: System,
     initrd: NamedTempFile,
-    disk: NamedTempFile,
 }
 
 impl Guest {
@@ -34,17 +43,10 @@ impl Guest {
     /// # Errors
     /// A file can't be fetched, built or written.
     pub fn build(load: &Load) -> Result<Self> {
-        let disk = NamedTempFile::new().context("making a disk")?;
-        disk.as_file().set_len(DISK).context("making a disk")?;
         let mut system = system::build(Arch::Aarch64, KERNEL, &load.work)?;
         system.initrd.extend(drivers()?);
         let initrd = file(&system.initrd)?;
-        Ok(Self { system, initrd, disk })
-    }
-
-    /// The disk's file.
-    pub fn disk(&self) -> &Path {
-        self.disk.path()
+        Ok(Self { system, initrd })
     }
 
     /// The file with its file system.

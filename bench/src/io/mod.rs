@@ -1,7 +1,7 @@
 //! `stile bench --io`: cost of a request to a disk, or to another VM by a network, on each path that it can take: by a device that the VM
 //! owns, by one that the service VM serves, under KVM, and without a hypervisor.
 //!
-//! Each load runs twice, the second time with twice as many requests. The difference is their cost: boots, and what precedes the first
+//! Each load runs twice, at the same time, and one of the runs makes twice as many requests. The difference is their cost: boots, and what precedes the first
 //! request, are in both runs.
 //!
 //! While all CPUs wait for a disk, the emulator's clock runs with the developer's machine's. So the number of the guests' ticks is not
@@ -17,6 +17,8 @@ mod path;
 mod row;
 mod run;
 mod stile;
+
+use std::thread;
 
 use anyhow::{Context, Result};
 
@@ -50,7 +52,7 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
     Ok(exit::OK)
 }
 
-/// Measures each load on each path, and reports each run to `progress`.
+/// Measures each load on each path, and reports each pair of runs to `progress`.
 ///
 /// # Errors
 /// Failed build, fetch or run.
@@ -62,12 +64,19 @@ fn measure(loads: &[&'static Load], paths: &[Path], cpu: &str, progress: &dyn Fn
         progress(format!("{}: programs and files", load.work.name));
         let guest = Guest::build(load)?;
         for path in paths.iter().copied().filter(|path| path.is_for(load)) {
+            progress(format!("{}, {}", load.work.name, path.name()));
             let run = |requests: u32| {
-                progress(format!("{requests} requests of {}, {}", load.work.name, path.name()));
-                let job = Job { load, guest: &guest, requests, cpu, plugin: &plugin };
+                let disk = guest::disk()?;
+                let job = Job { load, guest: &guest, disk: disk.path(), requests, cpu, plugin: &plugin };
                 path.run(&job).with_context(|| format!("measuring {}, {}", load.work.name, path.name()))
             };
-            rows.push(Row::of(load, path, &run(load.work.units)?, &run(2 * load.work.units)?)?);
+            // A run takes one of the developer's CPUs, because the emulated CPUs take turns.
+            let (first, second) = thread::scope(|scope| {
+                let second = scope.spawn(|| run(2 * load.work.units));
+                (run(load.work.units), second.join())
+            });
+            let second = second.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            rows.push(Row::of(load, path, &first?, &second?)?);
         }
     }
     Ok(rows)

@@ -26,7 +26,7 @@ pub fn run(job: &Job<'_>) -> Result<Run> {
 
 /// The emulator's arguments for the disk.
 pub fn disk(job: &Job<'_>) -> [String; 4] {
-    let file = job.guest.disk().display().to_string().replace(',', ",,");
+    let file = job.disk.display().to_string().replace(',', ",,");
     let drive = format!("if=none,id=disk,format=raw,file={file}");
     ["-drive", &drive, "-device", "virtio-blk-pci,drive=disk,disable-legacy=on,romfile="].map(str::to_owned)
 }

@@ -21,6 +21,8 @@ pub struct Job<'a> {
     pub load: &'static Load,
     /// Its guest's files.
     pub guest: &'a Guest,
+    /// The file of its disk, which is this run's own.
+    pub disk: &'a Path,
     /// Number of requests.
     pub requests: u32,
     /// The emulated CPUs' model.

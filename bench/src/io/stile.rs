@@ -63,7 +63,7 @@ fn configuration(job: &Job<'_>, served: bool) -> String {
     };
     let client = vm("client", 0, &job.bootargs());
     let (vms, cpus) = match job.load.to {
-        Destination::Disk => (format!("{client}[[vm.disk]]\nfile = {:?}\nformat = \"raw\"\nserved = {served}\n", job.guest.disk()), 1),
+        Destination::Disk => (format!("{client}[[vm.disk]]\nfile = {:?}\nformat = \"raw\"\nserved = {served}\n", job.disk), 1),
         Destination::Vm => {
             let card = format!("[[vm.net]]\nbridge = \"lan0\"\nserved = {served}\n");
             (format!("{client}{card}{}{card}", vm("server", 1, &job.server_bootargs())), 2)
