@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::deb::Wanted;
-use super::modules::{BRIDGE, CONSOLE, DRIVERS, FOLDERS, KVM, SOCKETS};
+use super::modules::{BRIDGE, CONSOLE, DRIVERS, FOLDERS, KVM, SOCKETS, VHOST};
 use super::store::{self, Freshness, Item};
 use crate::config::{Arch, DebianKernel};
 use crate::exit;
@@ -66,6 +66,15 @@ pub fn drivers(arch: Arch, kernel: DebianKernel, freshness: Freshness) -> Result
 /// See [`drivers`].
 pub fn bridge_modules(kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>> {
     modules(Arch::Aarch64, BRIDGE, kernel, freshness)
+}
+
+/// The modules of one of Debian's kernels for Arm with which KVM's host serves its guests' network cards, to follow those for bridges. None
+/// for other kernels.
+///
+/// # Errors
+/// See [`drivers`].
+pub fn vhost_modules(kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>> {
+    modules(Arch::Aarch64, VHOST, kernel, freshness)
 }
 
 /// The modules of one of Debian's kernels for Arm for consoles over virtio. None for other kernels.

@@ -24,7 +24,9 @@ use serde::Serialize;
 
 pub use apt::{Apt, KEYRING_PACKAGE, debian_name};
 pub use deb::{Part, Wanted, extract, read};
-pub use drivers::{Module, bridge_modules, console_modules, drivers, folder_modules, kvm_modules, kvm_modules_of_amd, socket_modules};
+pub use drivers::{
+    Module, bridge_modules, console_modules, drivers, folder_modules, kvm_modules, kvm_modules_of_amd, socket_modules, vhost_modules,
+};
 pub use index::{Package, newest_named};
 pub use mirror::{VARIABLE as MIRROR_VARIABLE, mirror, security_mirror};
 pub use own_modules::{ipi_module, served_module};

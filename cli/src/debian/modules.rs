@@ -51,6 +51,8 @@ lists! {
     KVM = ["irqbypass", "kvm", "kvm-intel",];
     /// Bridges, and TUN/TAP, with which a process is a bridge's port.
     BRIDGE = ["llc", "stp", "bridge", "tun",];
+    /// Network cards of KVM's guests in the kernel, behind those for bridges.
+    VHOST = ["tap", "vhost_iotlb", "vhost", "vhost_net",];
     /// Consoles over virtio.
     CONSOLE = ["virtio_console",];
     /// Sockets between VMs (vsock).
