@@ -18,7 +18,7 @@ use super::host::{Host, Kvm, Technique};
 pub use report::{Figure, Results};
 use stile::config::Arch;
 use under::Job;
-pub use under::{Counts, ends_well};
+pub use under::{Counts, units_done};
 pub use work::{Work, choose};
 
 /// Measures the work under these hosts, on Arm with the emulator's plugin, reports each run to `progress`, and returns the figures.

@@ -9,7 +9,7 @@ use tempfile::NamedTempFile;
 use super::load::Load;
 use crate::full::system::{self, System};
 use stile::config::{Arch, DebianKernel};
-use stile::debian::{self, Freshness};
+use stile::debian::{self, Freshness, Module};
 use stile::initramfs::{self, cpio::Archive};
 
 /// A kernel whose virtio-pci driver is a module, so that a load inserts it once the disk's server is online. A driver that starts earlier
@@ -44,7 +44,7 @@ impl Guest {
     /// A file can't be fetched, built or written.
     pub fn build(load: &Load) -> Result<Self> {
         let mut system = system::build(Arch::Aarch64, KERNEL, &load.work)?;
-        system.initrd.extend(drivers()?);
+        system.initrd.extend(with_modules(&drivers()?));
         let initrd = file(&system.initrd)?;
         Ok(Self { system, initrd })
     }
@@ -55,13 +55,18 @@ impl Guest {
     }
 }
 
-/// An archive to follow another one: the drivers of disks, to be loaded in the order of their names.
-pub fn drivers() -> Result<Vec<u8>> {
+/// The drivers of disks and network cards.
+pub fn drivers() -> Result<Vec<Module>> {
+    debian::drivers(Arch::Aarch64, KERNEL, Freshness::Weekly)
+}
+
+/// An archive to follow another one: modules, to be loaded in the order of their names.
+pub fn with_modules(modules: &[Module]) -> Vec<u8> {
     let mut archive = Archive::default();
     archive.directory("stile");
     let mut archive = archive.finish();
-    archive.extend(initramfs::with_drivers(&debian::drivers(Arch::Aarch64, KERNEL, Freshness::Weekly)?));
-    Ok(archive)
+    archive.extend(initramfs::with_drivers(modules));
+    archive
 }
 
 /// A file for the emulator.

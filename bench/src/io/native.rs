@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::run::{Job, Run, WAIT};
 use crate::emulate;
-use crate::full::{Counts, ends_well, system};
+use crate::full::{Counts, system, units_done};
 use crate::platform::{self, Start};
 use stile::config::Arch;
 use stile::emulator::Machine;
@@ -19,9 +19,9 @@ pub fn run(job: &Job<'_>) -> Result<Run> {
         board.extra.extend(disk(job));
     }
     let output = emulate::run(&machine, &job.guest.system.kernel, Some(job.plugin))?;
-    ends_well(&job.load.work, job.requests, &output.line)?;
+    let requests = units_done(&job.load.work, &output.line)?;
     // Without a hypervisor, all instructions are the guest's.
-    Ok(Run { counts: Counts { hypervisor: 0, ..Counts::of(output.counts.as_ref())? }, client: None })
+    Ok(Run { requests, counts: Counts { hypervisor: 0, ..Counts::of(output.counts.as_ref())? }, client: None })
 }
 
 /// The emulator's arguments for the disk.

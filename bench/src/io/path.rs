@@ -13,8 +13,10 @@ pub enum Path {
     Assigned,
     /// Stile, and a device that the service VM serves.
     Served,
-    /// KVM, and a disk of QEMU's.
+    /// KVM, and a disk of QEMU's, or cards of vhost's on a bridge.
     Kvm,
+    /// KVM, whose host does not poll.
+    KvmWithoutPolling,
     /// No hypervisor.
     Native,
 }
@@ -24,7 +26,7 @@ impl Path {
     pub const STILE: [Self; 2] = [Self::Assigned, Self::Served];
 
     /// The paths of peers, without Stile.
-    const PEERS: [Self; 2] = [Self::Kvm, Self::Native];
+    const PEERS: [Self; 3] = [Self::Kvm, Self::KvmWithoutPolling, Self::Native];
 
     /// Its name in tables and budgets, and as a peer on the command line.
     pub const fn name(self) -> &'static str {
@@ -32,6 +34,7 @@ impl Path {
             Self::Assigned => "stile-assigned",
             Self::Served => "stile-served",
             Self::Kvm => "kvm",
+            Self::KvmWithoutPolling => "kvm-without-polling",
             Self::Native => "native",
         }
     }
@@ -43,15 +46,15 @@ impl Path {
     pub fn against(names: &[String]) -> Result<Vec<Self>, String> {
         let names_one = |name: &&String| Self::PEERS.iter().any(|peer| peer.name() == **name);
         if let Some(name) = names.iter().find(|name| *name != "none" && !names_one(name)) {
-            return Err(format!("--io has no peer called {name}; expected kvm, native or none"));
+            return Err(format!("--io has no peer called {name}; expected kvm, kvm-without-polling, native or none"));
         }
         let wanted = |peer: &Self| names.is_empty() || names.iter().any(|name| name == peer.name());
         Ok(Self::STILE.into_iter().chain(Self::PEERS.into_iter().filter(wanted)).collect())
     }
 
-    /// Whether a load's requests can take it: requests between VMs are measured under Stile only.
+    /// Whether a load's requests can take it: those between VMs can't without a hypervisor.
     pub fn is_for(self, load: &Load) -> bool {
-        Self::STILE.contains(&self) || load.to == Destination::Disk
+        self != Self::Native || load.to == Destination::Disk
     }
 
     /// Runs a load.
@@ -62,7 +65,8 @@ impl Path {
         match self {
             Self::Assigned => stile::run(job, false),
             Self::Served => stile::run(job, true),
-            Self::Kvm => kvm::run(job),
+            Self::Kvm => kvm::run(job, true),
+            Self::KvmWithoutPolling => kvm::run(job, false),
             Self::Native => native::run(job),
         }
     }
@@ -74,10 +78,10 @@ mod tests {
 
     #[test]
     fn peers_are_chosen_by_name() {
-        assert_eq!(Path::against(&[]).unwrap(), [Path::Assigned, Path::Served, Path::Kvm, Path::Native]);
+        assert_eq!(Path::against(&[]).unwrap(), [Path::Assigned, Path::Served, Path::Kvm, Path::KvmWithoutPolling, Path::Native]);
         assert_eq!(Path::against(&["native".to_owned()]).unwrap(), [Path::Assigned, Path::Served, Path::Native]);
         assert_eq!(Path::against(&["kvm".to_owned()]).unwrap(), [Path::Assigned, Path::Served, Path::Kvm]);
         assert_eq!(Path::against(&["none".to_owned()]).unwrap(), Path::STILE);
-        assert!(Path::against(&["xen".to_owned()]).unwrap_err().contains("kvm, native or none"));
+        assert!(Path::against(&["xen".to_owned()]).unwrap_err().contains("native or none"));
     }
 }

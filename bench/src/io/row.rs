@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
@@ -48,20 +48,16 @@ const DEVICE: &str = "IRQ: device";
 type Exits = BTreeMap<String, u64>;
 
 impl Bound {
-    /// The second run makes twice as many requests as the first: `units`.
-    fn of(first: &Run, second: &Run, units: u32) -> Self {
+    /// `further` is the number of requests by which the second run exceeds the first.
+    fn of(first: &Run, second: &Run, further: u32) -> Self {
+        let others = |exits: &Exits| exits.iter().filter(|(reason, _)| *reason != DEVICE).map(|(_, number)| *number as f64).sum::<f64>();
+        let bound = |one: &Exits, two: &Exits| {
+            let interrupts = two.get(DEVICE).copied().unwrap_or(0) as f64;
+            interrupts / f64::from(second.requests) + (others(two) - others(one)) / f64::from(further)
+        };
         let client = first.client.as_ref().zip(second.client.as_ref());
-        Self {
-            exits: bound(&first.counts.exits, &second.counts.exits, units),
-            client: client.map(|(first, second)| bound(first, second, units)),
-        }
+        Self { exits: bound(&first.counts.exits, &second.counts.exits), client: client.map(|(one, two)| bound(one, two)) }
     }
-}
-
-fn bound(first: &Exits, second: &Exits, units: u32) -> f64 {
-    let interrupts = second.get(DEVICE).copied().unwrap_or(0) as f64;
-    let others = |exits: &Exits| exits.iter().filter(|(reason, _)| *reason != DEVICE).map(|(_, number)| *number as f64).sum::<f64>();
-    (interrupts / 2.0 + others(second) - others(first)) / f64::from(units)
 }
 
 /// A line of JSON.
@@ -80,17 +76,18 @@ pub struct Line<'a> {
 }
 
 impl Row {
-    /// The cost of each of the requests by which the second run exceeds the first: as many as the load has units.
+    /// The cost of each of the requests by which the second run exceeds the first.
     ///
     /// # Errors
-    /// The second run took no more instructions than the first.
+    /// The second run made no more requests than the first, or took no more instructions.
     pub fn of(load: &'static Load, path: Path, first: &Run, second: &Run) -> Result<Self> {
-        let figure = Figure::difference(&first.counts, &second.counts, load.work.units)?;
-        let units = load.work.units;
+        let further = second.requests.checked_sub(first.requests).filter(|further| *further > 0);
+        let further = further.with_context(|| format!("{} requests are no more than {}", second.requests, first.requests))?;
+        let figure = Figure::difference(&first.counts, &second.counts, further)?;
         let sum = |exits: &Exits| exits.values().sum::<u64>() as f64;
-        let each = |(first, second): (&Exits, &Exits)| (sum(second) - sum(first)) / f64::from(units);
+        let each = |(first, second): (&Exits, &Exits)| (sum(second) - sum(first)) / f64::from(further);
         let client = first.client.as_ref().zip(second.client.as_ref()).map(each);
-        Ok(Self { load, path, figure, client, bound: Bound::of(first, second, units) })
+        Ok(Self { load, path, figure, client, bound: Bound::of(first, second, further) })
     }
 
     /// The line of JSON.
@@ -148,14 +145,15 @@ mod tests {
     use crate::json_lines;
 
     /// A run of `units` requests with 100 kicks and 1000 instructions before the first of them.
-    fn run(units: u64, each: u64, client: Option<u64>) -> Run {
+    fn run(requests: u32, each: u64, client: Option<u64>) -> Run {
+        let units = u64::from(requests);
         let counts =
             Counts { exits: [("kick".to_owned(), 100 + 2 * units)].into(), instructions: 1000 + units * each, hypervisor: 150 * units };
-        Run { counts, client: client.map(|each| [("kick".to_owned(), 50 + each * units)].into()) }
+        Run { requests, counts, client: client.map(|each| [("kick".to_owned(), 50 + each * units)].into()) }
     }
 
     fn row(path: Path, each: u64, client: Option<u64>) -> Row {
-        let units = u64::from(LOADS[0].work.units);
+        let units = LOADS[0].work.units;
         Row::of(&LOADS[0], path, &run(units, each, client), &run(2 * units, each, client)).unwrap()
     }
 
@@ -177,9 +175,10 @@ mod tests {
     /// A disk that completed several requests at once in the first run, and only there: 1.06 interrupts for each further request.
     #[test]
     fn interrupts_are_bounded_by_requests() {
-        let run = |units: u64, interrupts: u64| {
+        let run = |requests: u32, interrupts: u64| {
+            let units = u64::from(requests);
             let exits: Exits = [(DEVICE.to_owned(), interrupts), ("kick".to_owned(), 7 + units / 100)].into();
-            Run { counts: Counts { exits: exits.clone(), instructions: 1000 * units, hypervisor: 0 }, client: Some(exits) }
+            Run { requests, counts: Counts { exits: exits.clone(), instructions: 1000 * units, hypervisor: 0 }, client: Some(exits) }
         };
         let row = Row::of(&LOADS[1], Path::Assigned, &run(8000, 6720), &run(16_000, 15_200)).unwrap();
         assert!(row.figure.total() > 1.06 && row.client > Some(1.06), "{row:?}");

@@ -23,7 +23,7 @@ pub struct Job<'a> {
     pub guest: &'a Guest,
     /// The file of its disk, which is this run's own.
     pub disk: &'a Path,
-    /// Number of requests.
+    /// Number of requests that the load makes at least.
     pub requests: u32,
     /// The emulated CPUs' model.
     pub cpu: &'a str,
@@ -50,6 +50,8 @@ impl Job<'_> {
 /// Counts of a run.
 #[derive(Debug)]
 pub struct Run {
+    /// Number of requests.
+    pub requests: u32,
     /// Those of all VMs and of Stile. Exits are without those of timers.
     pub counts: Counts,
     /// Exits by reason of the VM that makes the requests, if it is a VM, without those of its timer.

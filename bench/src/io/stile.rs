@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use super::load::Destination;
 use super::run::{Job, Run, WAIT};
 use crate::emulate;
-use crate::full::{Counts, ends_well, system};
+use crate::full::{Counts, system, units_done};
 use crate::under_stile::{self, exits_of};
 use stile::config::{Arch, Flags, MachineConfig};
 use stile::disk::functions::Functions;
@@ -37,7 +37,7 @@ pub fn run(job: &Job<'_>, served: bool) -> Result<Run> {
     };
     let output = emulate::run(&emulator::Machine::Arm(board), &image.bytes, Some(job.plugin))?;
     let (console, exits) = under_stile::decode(Arch::Aarch64, &output.line)?;
-    ends_well(&job.load.work, job.requests, &console)?;
+    let requests = units_done(&job.load.work, &console)?;
     let counts = Counts::of(output.counts.as_ref())?;
     let exits = exits.report();
     let mut all = exits_of(Arch::Aarch64, &exits.machine())?;
@@ -48,7 +48,7 @@ pub fn run(job: &Job<'_>, served: bool) -> Result<Run> {
     for exits in [&mut all, &mut client] {
         exits.remove(TIMER);
     }
-    Ok(Run { counts: Counts { exits: all, ..counts }, client: Some(client) })
+    Ok(Run { requests, counts: Counts { exits: all, ..counts }, client: Some(client) })
 }
 
 /// The machine's configuration: the first VM makes the requests, and on a network the second one answers them.

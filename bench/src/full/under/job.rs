@@ -95,19 +95,25 @@ impl Counts {
 }
 
 /// Whether the guest's console reports the end of the work.
-pub(super) fn confirm(job: &Job<'_>, console: &[u8]) -> Result<()> {
-    ends_well(job.work, job.units, console)
-}
-
-/// Whether the console of a guest reports the end of this much work.
 ///
 /// # Errors
 /// It does not: with the end of its output.
-pub fn ends_well(work: &Work, units: u32, console: &[u8]) -> Result<()> {
+pub(super) fn confirm(job: &Job<'_>, console: &[u8]) -> Result<()> {
     let text = String::from_utf8_lossy(console);
-    let done = work.is_boot() || text.contains(&system::confirmation(work, units));
+    let done = job.work.is_boot() || text.contains(&system::confirmation(job.work, job.units));
     ensure!(done, "the guest did not do its work; the end of its output:\n{}", end(&text));
     Ok(())
+}
+
+/// Returns the units of work that guests on this console report to have done: the most that one of them has.
+///
+/// # Errors
+/// None of them has done any: with the end of the output.
+pub fn units_done(work: &Work, console: &[u8]) -> Result<u32> {
+    let text = String::from_utf8_lossy(console);
+    let reported = |line: &str| line.split_once("work: did ")?.1.trim_end().strip_suffix(work.name)?.strip_suffix(" of ")?.parse().ok();
+    let most = text.lines().filter_map(reported).max();
+    most.filter(|units| *units > 0).with_context(|| format!("the guest did not do its work; the end of its output:\n{}", end(&text)))
 }
 
 /// The last lines of a text.
@@ -119,6 +125,13 @@ fn end(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_console_reports_the_work() {
+        let work = super::super::super::choose(Arch::Aarch64, &["cpu".to_owned()])[0];
+        assert_eq!(units_done(work, b"work: did 0 of cpu\r\nclient: work: did 17 of cpu\r\nwork: did 20 of redis\r\n").unwrap(), 17);
+        assert!(units_done(work, b"work: did 0 of cpu\nwork: cpu failed with 1\n").unwrap_err().to_string().contains("failed with 1"));
+    }
 
     #[test]
     fn aborts_are_named_after_devices() {

@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use stile_blob::Techniques;
 
 use crate::host::Host;
-pub use job::{Counts, Job, ends_well};
+pub use job::{Counts, Job, units_done};
 
 /// Runs the guest from power-on to power-off.
 ///
