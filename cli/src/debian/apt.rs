@@ -43,15 +43,20 @@ impl Apt {
     /// # Errors
     /// Debian's keys are not installed; the directory can't be written.
     pub fn new(arch: Arch, root: &Path, suite: &'static str, mirror: &str) -> Result<Self> {
-        Self::with(arch, &root.join(suite), suite, mirror, false)
+        Self::with(arch, &root.join(suite), suite, mirror, "main", false)
     }
 
     /// Like [`Apt::new`] for Arm, with the suite's source packages.
     pub fn with_sources(root: &Path, suite: &'static str, mirror: &str) -> Result<Self> {
-        Self::with(Arch::Aarch64, &root.join(format!("{suite}-source")), suite, mirror, true)
+        Self::with(Arch::Aarch64, &root.join(format!("{suite}-source")), suite, mirror, "main", true)
     }
 
-    fn with(arch: Arch, root: &Path, suite: &'static str, mirror: &str, sources: bool) -> Result<Self> {
+    /// Like [`Apt::new`], for the packages of which Debian's installer consists.
+    pub fn of_installer(arch: Arch, root: &Path, suite: &'static str, mirror: &str) -> Result<Self> {
+        Self::with(arch, &root.join(format!("{suite}-installer")), suite, mirror, "main/debian-installer", false)
+    }
+
+    fn with(arch: Arch, root: &Path, suite: &'static str, mirror: &str, component: &str, sources: bool) -> Result<Self> {
         let keyring = KEYRINGS
             .iter()
             .find(|path| Path::new(path).exists())
@@ -65,9 +70,9 @@ impl Apt {
             fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
         };
         let name = debian_name(arch);
-        let mut list = format!("deb [arch={name} signed-by={keyring}] {mirror} {suite} main\n");
+        let mut list = format!("deb [arch={name} signed-by={keyring}] {mirror} {suite} {component}\n");
         if sources {
-            list += &format!("deb-src [signed-by={keyring}] {mirror} {suite} main\n");
+            list += &format!("deb-src [signed-by={keyring}] {mirror} {suite} {component}\n");
         }
         write("etc/sources.list", list)?;
         write("status", String::new())?;
@@ -98,7 +103,7 @@ impl Apt {
         self.run(&["download", "-q", &wanted], to, &task).with_context(|| format!("fetching {wanted}"))?;
         fs::read_dir(to)?
             .filter_map(|entry| Some(entry.ok()?.path()))
-            .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
+            .find(|path| path.extension().is_some_and(|extension| extension == "deb" || extension == "udeb"))
             .with_context(|| format!("apt-get downloaded no file for {wanted}"))
     }
 

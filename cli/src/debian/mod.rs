@@ -19,7 +19,7 @@ mod version;
 use std::fmt;
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde::Serialize;
 
 pub use apt::{Apt, KEYRING_PACKAGE, debian_name};
@@ -80,10 +80,11 @@ pub fn kernel(kernel: DebianKernel, freshness: Freshness) -> Result<Kernel> {
 /// A kernel of Debian.
 ///
 /// # Errors
-/// See [`kernel`]; the installer and firmware are not available for x86-64.
+/// See [`kernel`]; firmware is not available for x86-64.
 pub fn kernel_for(arch: Arch, kernel: DebianKernel, freshness: Freshness) -> Result<Kernel> {
-    if arch == Arch::X86_64 && matches!(kernel, DebianKernel::Installer | DebianKernel::Edk2) {
-        return Err(exit::usage(format!("{} is for aarch64 only", kernel.word())));
+    if arch == Arch::X86_64 && kernel == DebianKernel::Edk2 {
+        let what = "is for aarch64 only; on x86_64, Stile starts a Linux kernel, or that of the system on the first disk";
+        return Err(exit::usage(format!("{} {what}", kernel.word())));
     }
     let item = match kernel {
         DebianKernel::Newest => Item::NewestKernel,
@@ -124,6 +125,19 @@ pub fn device_tree(board: Board, freshness: Freshness) -> Result<PathBuf> {
         Board::Zcu102 => store::ZCU102,
     };
     Ok(store::get(Arch::Aarch64, Item::DeviceTrees6_1, freshness)?.dir.join(name))
+}
+
+/// Checks that the mirror has what [`DebianKernel::Installer`] downloads while it runs: the signed list of its packages, and one of those
+/// that are built for the architecture, as some mirrors leave these out.
+///
+/// # Errors
+/// No mirror; the list or the package is missing or damaged: the error is apt's message.
+pub fn check_installer_packages(arch: Arch) -> Result<()> {
+    const PACKAGE: &str = "partman-base";
+    let dir = tempfile::tempdir().context("making a temporary directory")?;
+    let apt = Apt::of_installer(arch, &directory(arch)?.join("apt"), Item::Installer.suite(), &mirror()?)?;
+    let package = newest_named(&apt.packages()?, PACKAGE).with_context(|| format!("its list has no {PACKAGE}"))?;
+    apt.download(&package, dir.path()).map(|_| ())
 }
 
 /// The statically linked busybox for Arm.

@@ -89,7 +89,9 @@ impl Item {
                 Self::Kernel6_12,
                 Self::Drivers6_12,
                 Self::Kernel6_1,
+                Self::Drivers6_1,
                 Self::General6_12,
+                Self::Installer,
                 Self::Busybox,
                 Self::Xen,
                 Self::KvmHost6_1,
@@ -142,7 +144,7 @@ impl Item {
             Self::Kernel6_12 => kernel(series("6.12")),
             Self::General6_12 => kernel(Choice::General("6.12")),
             Self::Kernel6_1 | Self::KvmHost6_1 | Self::KvmHostAmd6_1 => kernel(series("6.1")),
-            Self::Installer => index::newest_named(packages, "debian-installer-13-netboot-arm64"),
+            Self::Installer => index::newest_named(packages, &format!("debian-installer-13-netboot-{}", debian_name(arch))),
             Self::Busybox => index::newest_named(packages, "busybox-static"),
             Self::Xen => index::newest_named(packages, &format!("xen-hypervisor-4.20-{}", debian_name(arch))),
             Self::Edk2 => index::newest_named(packages, "qemu-efi-aarch64"),
@@ -156,8 +158,8 @@ impl Item {
             }
             Self::NewestDrivers | Self::Drivers6_12 | Self::Drivers6_1 => modules::ALL,
             Self::Installer => &[
-                Wanted { is: |path| path.ends_with("/text/debian-installer/arm64/linux"), name: "kernel", required: true },
-                Wanted { is: |path| path.ends_with("/text/debian-installer/arm64/initrd.gz"), name: "initrd", required: true },
+                Wanted { is: |path| is_installer(path, "linux"), name: "kernel", required: true },
+                Wanted { is: |path| is_installer(path, "initrd.gz"), name: "initrd", required: true },
             ],
             Self::Busybox => &[Wanted { is: |path| matches!(path, "usr/bin/busybox" | "bin/busybox"), name: "busybox", required: true }],
             Self::KvmHost6_1 => &[
@@ -193,6 +195,11 @@ const KVM_HOST_OF_AMD: &[Wanted] = &[
     Wanted { is: |path| path.ends_with("/kernel/drivers/crypto/ccp/ccp.ko"), name: "ccp.ko", required: false },
     Wanted { is: |path| path.ends_with("/kernel/arch/x86/kvm/kvm-amd.ko"), name: "kvm-amd.ko", required: true },
 ];
+
+/// Whether a path is that of a file of the text installer, for any architecture: a package has one architecture's.
+fn is_installer(path: &str, file: &str) -> bool {
+    path.ends_with(&format!("/text/debian-installer/arm64/{file}")) || path.ends_with(&format!("/text/debian-installer/amd64/{file}"))
+}
 
 fn is_kernel(path: &str) -> bool {
     path.starts_with("boot/vmlinuz-") || (path.starts_with("usr/lib/modules/") && path.ends_with("/vmlinuz"))
@@ -389,6 +396,20 @@ mod tests {
         match read(dir, &WANTED) {
             Found::Damaged(what) => Some(what),
             Found::Nothing | Found::Intact(_) => None,
+        }
+    }
+
+    #[test]
+    fn the_installer_is_that_of_the_architecture() {
+        let names = Arch::ALL.map(|arch| format!("debian-installer-13-netboot-{}", debian_name(arch)));
+        let list = names.each_ref().map(|name| format!("Package: {name}\nVersion: 1\n")).join("\n");
+        let packages: Vec<_> = index::packages(&list).collect();
+        for (arch, name) in Arch::ALL.into_iter().zip(&names) {
+            assert!(Item::all(arch).contains(&Item::Installer));
+            assert_eq!(&Item::Installer.choose(arch, &packages).unwrap().name, name);
+            let folder = |kind: &str| format!("usr/lib/debian-installer/images/13/x/{kind}/debian-installer/{}", debian_name(arch));
+            let is_kernel = Item::Installer.wanted()[0].is;
+            assert!(is_kernel(&format!("{}/linux", folder("text"))) && !is_kernel(&format!("{}/linux", folder("gtk"))));
         }
     }
 

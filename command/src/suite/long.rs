@@ -12,6 +12,7 @@ use stile_board::MAX_CPUS;
 
 use super::counted;
 use super::disk::{Contents, Disk};
+use super::installer;
 use super::operated::come_and_go;
 use super::report_in_browser;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
@@ -29,7 +30,10 @@ use stile::programs::Programs;
 type Function = (&'static str, fn() -> Result<(), String>);
 
 /// Tests that are functions.
-pub const TESTS: [Function; 2] = [("long/killed", killed), (counted::NAME, counted::test)];
+pub const TESTS: [Function; 3] = [("long/killed", killed), (counted::NAME, counted::test), (installer::WHOLE, installer::installs_on_arm)];
+
+/// Those on a PC.
+pub const TESTS_ON_PC: [Function; 1] = [(installer::WHOLE_ON_PC, installer::installs_on_pc)];
 
 /// Prefix of such tests' names.
 pub const PREFIX: &str = "long/";

@@ -110,6 +110,7 @@ fn emulated([arm, pc]: &[Programs; 2]) -> Result<Vec<Test>> {
     tests.push(Test::new(name, Arch::Aarch64, in_words(test)));
     tests.extend(soak::SHORT.map(|round| Test::new(round.name, round.arch, move || round.run())));
     tests.extend(long::TESTS.map(|(name, test)| Test::new(name, Arch::Aarch64, test)));
+    tests.extend(long::TESTS_ON_PC.map(|(name, test)| Test::new(name, Arch::X86_64, test)));
     tests.extend(table::all(arm, pc)?);
     Ok(tests)
 }
