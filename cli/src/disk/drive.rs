@@ -139,6 +139,13 @@ impl Drive {
         {
             return refuse(remedy(&format!("{error:#}"), Some(format)));
         }
+        if format == "raw"
+            && !in_use
+            && !self.read_only
+            && let Err(error) = qemu_img::check_writable(&self.file)
+        {
+            return refuse(remedy(&format!("{error:#}"), Some(format)));
+        }
         Ok(format)
     }
 
@@ -213,6 +220,8 @@ fn remedy(message: &str, format: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Command, Stdio};
+
     use super::*;
 
     #[test]
@@ -260,6 +269,24 @@ mod tests {
         assert!(drive(Some("raw")).is_qcow2_as_raw() && !drive(None).is_qcow2_as_raw());
         std::fs::write(&file, b"QFI").unwrap();
         assert!(!drive(Some("raw")).is_qcow2_as_raw());
+    }
+
+    #[test]
+    fn a_raw_image_in_use_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let [raw, image] = ["raw", "image"].map(|name| dir.path().join(name));
+        std::fs::write(&raw, [7; 4096]).unwrap();
+        qemu_img::to_qcow2(&raw, &image).unwrap();
+        let drive = |read_only| Drive { file: image.clone(), read_only, format: Some("raw"), served: false };
+        assert_eq!(drive(false).check("").unwrap(), "raw");
+        // Another program of QEMU's has it open, as an image whose writes it does not share, until its standard input ends.
+        let mut other =
+            Command::new("qemu-io").args(["-f", "qcow2"]).arg(&image).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        other.stdout.as_mut().unwrap().read_exact(&mut [0; 8]).unwrap();
+        assert!(drive(false).check("").unwrap_err().to_string().contains("another machine uses it"));
+        assert_eq!(drive(false).inspect("", true).unwrap(), "raw");
+        drop(other.stdin.take());
+        other.wait().unwrap();
     }
 
     #[test]

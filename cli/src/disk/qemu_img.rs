@@ -39,6 +39,14 @@ pub fn check(file: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Checks that no machine uses a raw image, by opening it for writing without any request: readers of raw images respect no lock.
+///
+/// # Errors
+/// The image is in use, or can't be written: the error is the program's message.
+pub fn check_writable(file: &Path) -> Result<()> {
+    run(&["bench", "-q", "-w", "-c", "0", "-f", "raw"], &[file]).map(|_| ())
+}
+
 fn output(options: &[&str], files: &[&Path]) -> Result<Output> {
     // A name that begins with a word and a colon would be a protocol, one that begins with a dash an option.
     let files: Vec<_> = files.iter().map(|file| std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf())).collect();
