@@ -180,7 +180,7 @@ pub fn judge(end: &End, story: &Story, exec: Exec, names: &[String]) -> (u8, Opt
         return (exit::GUEST, Some(format!("{} ended itself with status {status}; 0 is success", name(vm))));
     }
     match (end, story.end) {
-        (End::Emulator(Some(failure)), _) => (exit::EMULATOR, Some(format!("the emulator failed: {failure}"))),
+        (End::Emulator(Some(failure)), _) => (exit::EMULATOR, Some(format!("the emulator failed: {failure}{}", remedy(failure)))),
         (_, None) => (exit::EMULATOR, Some("the emulator ended before Stile did".into())),
         (_, Some(0)) if exec == Exec::Unfinished => (exit::GUEST, Some("a VM ended without its command's status".into())),
         (_, Some(0)) => (exit::OK, None),
@@ -238,6 +238,18 @@ pub fn describe(crash: &Crash) -> String {
     format!("{reason} (vCPU {}, PC {:#x}, syndrome {:#x}, address {:#x})", crash.vcpu, crash.pc, crash.syndrome, crash.address)
 }
 
+/// The remedy for a failure of the emulator's start, by QEMU's message: images and ports were checked minutes before, when no other machine
+/// had them yet.
+fn remedy(failure: &str) -> &'static str {
+    match failure {
+        _ if failure.contains("Is another process using the image") => {
+            " Another machine was started with it meanwhile: end that one (`stile ps`), or use a copy"
+        }
+        _ if failure.contains("host forwarding rule") => ": another program has taken the port meanwhile: choose another one",
+        _ => "",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -254,6 +266,14 @@ mod tests {
 
     fn crash() -> Crash {
         Crash { reason: CrashReason::NoDevice, vcpu: 1, pc: 0x4008_0000, syndrome: 0x9200_0000, address: 0x100 }
+    }
+
+    #[test]
+    fn failures_of_the_emulator_s_start_have_remedies() {
+        let says = |failure: &str| judge(&End::Emulator(Some(failure.into())), &story(&[], None), Exec::None, &["vm".into()]).1.unwrap();
+        assert!(says("Is another process using the image [/tmp/web.img]?").contains("`stile ps`"));
+        assert!(says("Could not set up host forwarding rule 'tcp:127.0.0.1:2222-:22'").contains("choose another one"));
+        assert!(says("status 1").ends_with("status 1"));
     }
 
     #[test]
