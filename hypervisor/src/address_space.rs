@@ -118,6 +118,13 @@ impl AddressSpace {
         Ok(())
     }
 
+    /// Maps pages of devices, none of which is mapped.
+    fn map_device(&mut self, pages: Span) {
+        if !pages.is_empty() {
+            self.map(Arch::DEVICES + pages.start, pages.start, pages.end - pages.start, MemoryType::Device, Permissions::READ_WRITE);
+        }
+    }
+
     /// Whether anything is mapped at an address.
     fn is_mapped(&self, address: u64) -> bool {
         self.table.translate(&self.memory, address & TRANSLATED).is_ok()
@@ -150,14 +157,24 @@ pub fn image_to_physical(address: u64) -> u64 {
     with(|space| space.physical_of_image(address))
 }
 
-/// Maps a device's registers if they are not mapped yet, and returns their virtual address.
+/// Maps a device's registers where they are not mapped yet, and returns their virtual address.
 pub fn device(registers: Span) -> usize {
     let start = registers.start & !(PAGE_SIZE - 1);
     let end = registers.end.next_multiple_of(PAGE_SIZE);
     with(|space| {
-        if !space.is_mapped(Arch::DEVICES + start) {
-            space.map(Arch::DEVICES + start, start, end - start, MemoryType::Device, Permissions::READ_WRITE);
+        let is_mapped = |space: &AddressSpace, page: u64| space.is_mapped(Arch::DEVICES + page);
+        if is_mapped(space, start) && is_mapped(space, end - PAGE_SIZE) {
+            return;
         }
+        // Registers of devices may share pages, or overlap if firmware's tables are wrong: page by page up to the next that is mapped.
+        let mut from = start;
+        for page in (start..end).step_by(PAGE_SIZE as usize) {
+            if is_mapped(space, page) {
+                space.map_device(from..page);
+                from = page + PAGE_SIZE;
+            }
+        }
+        space.map_device(from..end);
     });
     (Arch::DEVICES + registers.start) as usize
 }

@@ -256,9 +256,10 @@ fn write_log_if(wanted: impl FnOnce(&mut Console) -> bool, arguments: fmt::Argum
     let listening = console.listening;
     drop(console);
     if !listening {
+        // The screen first: a serial line may be stuck.
+        screen::write(arguments);
         // During boot there is no transmit interrupt that would send queued output.
         flush();
-        screen::write(arguments);
     }
 }
 

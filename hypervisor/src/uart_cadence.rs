@@ -19,7 +19,7 @@ const RECEIVER_TIMEOUT: usize = 0x1c;
 /// Number of bytes in the receive FIFO that set RECEIVED.
 const RECEIVER_TRIGGER: usize = 0x20;
 /// State of the channel, with the same bits as the interrupts.
-const STATUS: usize = 0x2c;
+pub const STATUS: usize = 0x2c;
 const FIFO: usize = 0x30;
 
 const RECEIVER_ON: u32 = 1 << 2;

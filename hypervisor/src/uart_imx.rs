@@ -12,7 +12,7 @@ const UCR4: usize = 0x8c;
 /// FIFO control.
 const UFCR: usize = 0x90;
 /// Test register, with the FIFOs' state.
-const UTS: usize = 0xb4;
+pub const UTS: usize = 0xb4;
 
 const UCR1_UARTEN: u32 = 1 << 0;
 /// Interrupt: the receive FIFO has as many bytes as UFCR says.

@@ -42,6 +42,8 @@ pub struct ArmTables {
     pub psci_by_hvc: Option<bool>,
     /// The console.
     pub uart: Option<Port>,
+    /// DBG2's port, if it is not the console: one to try if the console does not answer.
+    pub debug_port: Option<Port>,
     /// Nodes of memory and CPUs, by MPIDR affinities.
     pub numa: Numa,
     /// ACPI processor UIDs of `cpus`.
@@ -55,7 +57,6 @@ impl ArmTables {
         let mut tables = Self::default();
         let mut has_madt = false;
         let mut affinities = None;
-        let mut debug_port = None;
         let in_memory = |port: &Port| port.space == Space::Memory;
         for entry in root.get(HEADER..)?.chunks_exact(8) {
             let Some(bytes) = u64_at(entry, 0).and_then(|address| table(memory, address)) else { continue };
@@ -72,7 +73,7 @@ impl ArmTables {
                     None
                 }
                 Some(DBG2) => {
-                    debug_port = serial_tables::of_dbg2(bytes, in_memory);
+                    tables.debug_port = serial_tables::of_dbg2(bytes, in_memory);
                     None
                 }
                 // It refers to CPUs by the MADT's UIDs, which may follow.
@@ -86,7 +87,9 @@ impl ArmTables {
         if let Some(affinities) = affinities {
             tables.read_srat(affinities);
         }
-        tables.uart = tables.uart.or(debug_port);
+        // The console, if there is no SPCR.
+        tables.uart = tables.uart.or(tables.debug_port);
+        tables.debug_port = tables.debug_port.filter(|port| tables.uart.is_none_or(|uart| uart.address != port.address));
         has_madt.then_some(tables)
     }
 

@@ -5,7 +5,7 @@ use core::ops::Range;
 use crate::arm_tables::ArmTables;
 use crate::frame_buffer::FrameBuffer;
 use crate::serial::Kind;
-use crate::serial_tables::Interrupt;
+use crate::serial_tables::{Interrupt, Port};
 use crate::tree_writer::TreeWriter;
 use crate::{configuration, nodes, numa};
 
@@ -92,22 +92,10 @@ pub fn describe(
         tree.end();
     }
     if let Some(port) = tables.uart {
-        tree.begin("serial");
-        match port.kind {
-            Kind::Pl011 => tree.text("compatible", "arm,pl011"),
-            Kind::Compatible { fifo, shift, wide } => {
-                tree.text("compatible", if fifo > 1 { "ns16550a" } else { "ns16450" });
-                tree.cells("reg-shift", &[shift.into()]);
-                tree.cells("reg-io-width", &[if wide { 4 } else { 1 }]);
-            }
-            Kind::Cadence => tree.text("compatible", "xlnx,xuartps"),
-            Kind::Imx => tree.text("compatible", "fsl,imx6q-uart"),
-        }
-        tree.reg(core::iter::once(port.address..port.address.saturating_add(UART_SIZE)));
-        if let Some(intid) = port.interrupt.and_then(Interrupt::global) {
-            tree.cells("interrupts", &interrupt(intid));
-        }
-        tree.end();
+        serial_port(&mut tree, "serial", &port);
+    }
+    if let Some(port) = tables.debug_port {
+        serial_port(&mut tree, "debug-port", &port);
     }
     if let Some(frame_buffer) = frame_buffer {
         frame_buffer.write(&mut tree);
@@ -117,6 +105,26 @@ pub fn describe(
     }
     tree.end();
     tree.finish()
+}
+
+/// A serial port in memory.
+fn serial_port(tree: &mut TreeWriter<'_>, name: &str, port: &Port) {
+    tree.begin(name);
+    match port.kind {
+        Kind::Pl011 => tree.text("compatible", "arm,pl011"),
+        Kind::Compatible { fifo, shift, wide } => {
+            tree.text("compatible", if fifo > 1 { "ns16550a" } else { "ns16450" });
+            tree.cells("reg-shift", &[shift.into()]);
+            tree.cells("reg-io-width", &[if wide { 4 } else { 1 }]);
+        }
+        Kind::Cadence => tree.text("compatible", "xlnx,xuartps"),
+        Kind::Imx => tree.text("compatible", "fsl,imx6q-uart"),
+    }
+    tree.reg(core::iter::once(port.address..port.address.saturating_add(UART_SIZE)));
+    if let Some(intid) = port.interrupt.and_then(Interrupt::global) {
+        tree.cells("interrupts", &interrupt(intid));
+    }
+    tree.end();
 }
 
 fn interrupt_controller(tree: &mut TreeWriter<'_>, tables: &ArmTables, distributor: u64) {
@@ -237,7 +245,7 @@ mod tests {
                         describe(&tables, None, None, None, core::iter::once(0x4000_0000..0x8000_0000), core::iter::empty(), &mut to);
                     let tree = device_tree::parse(&to[..length.unwrap()]).unwrap();
                     let gic = Gicv2::find(&tree).map(|gic| Gicv2::read(&tree, gic));
-                    let _ = (SerialPort::find(&tree), gic, Numa::read(&tree));
+                    let _ = (SerialPort::find_all(&tree), gic, Numa::read(&tree));
                     described += 1;
                 }
                 memory.0[at] ^= flipped;
@@ -335,9 +343,21 @@ mod tests {
         put_table(&mut memory, 0x4000, b"SPCR", &spcr);
         let mut to = [0; 4096];
         let length = describe(&ArmTables::read(&memory, 0).unwrap(), None, None, None, [].into_iter(), [].into_iter(), &mut to).unwrap();
-        let port = SerialPort::find(&device_tree::parse(&to[..length]).unwrap()).unwrap();
+        let port = SerialPort::find_all(&device_tree::parse(&to[..length]).unwrap()).remove(0);
         let kind = Kind::Compatible { shift: 2, wide: true, fifo: 16 };
         assert_eq!(port, SerialPort { kind, registers: 0x900_0000..0x900_1000, intid: Some(33) });
+    }
+
+    #[test]
+    fn a_second_port_follows_the_console() {
+        let mut tables = ArmTables::read(&machine(), 0).unwrap();
+        let console = tables.uart.unwrap();
+        tables.debug_port = Some(Port { address: console.address + 0x1_0000, interrupt: None, ..console });
+        let mut to = [0; 4096];
+        let length = describe(&tables, None, None, None, [].into_iter(), [].into_iter(), &mut to).unwrap();
+        let ports = SerialPort::find_all(&device_tree::parse(&to[..length]).unwrap());
+        let starts: Vec<_> = ports.iter().map(|port| port.registers.start).collect();
+        assert_eq!(starts, [console.address, console.address + 0x1_0000]);
     }
 
     #[test]

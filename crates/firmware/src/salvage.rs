@@ -144,7 +144,7 @@ mod tests {
         change(&mut bytes);
         assert!(parse_start(&bytes).is_err(), "the change does no harm");
         salvage(&mut bytes);
-        parse_start(&bytes).is_ok_and(|tree| SerialPort::find(&tree).is_some_and(|port| port.registers == (0x1000..0x2000)))
+        parse_start(&bytes).is_ok_and(|tree| SerialPort::find_all(&tree).first().is_some_and(|port| port.registers == (0x1000..0x2000)))
     }
 
     fn find(bytes: &[u8], text: &[u8]) -> usize {
@@ -186,7 +186,7 @@ mod tests {
             bytes.truncate(bytes.len().max(cut).min(cut.max(40)));
             salvage(&mut bytes);
             if let Ok(tree) = parse_start(&bytes) {
-                let _ = SerialPort::find(&tree);
+                let _ = SerialPort::find_all(&tree);
             }
         }
 

@@ -2,7 +2,9 @@
 
 use dtoolkit::fdt::{Fdt, FdtNode};
 
-use crate::nodes::{Span, cells, find, find_each, intid, is_compatible, is_enabled, registers, text};
+use heapless::Vec;
+
+use crate::nodes::{Span, cells, intid, is_compatible, is_enabled, registers, text, walk};
 
 /// A kind of UART.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,17 +51,37 @@ const COMPATIBLE: [(&str, u8); 5] =
 /// The one whose registers are words, which its node does not say.
 const BROADCOM: &str = "brcm,bcm2835-aux-uart";
 
+/// Maximum number of ports of which Stile chooses its console.
+pub const MOST_PORTS: usize = 8;
+
 impl SerialPort {
-    /// Firmware's choice of console, if Stile can use it; otherwise the first PL011, or else the first other port.
-    pub fn find(tree: &Fdt<'_>) -> Option<SerialPort> {
-        let chosen = chosen(tree).filter(is_enabled).and_then(|node| SerialPort::read(tree, node));
-        let pl011 = || find(tree, PL011).and_then(|node| SerialPort::read(tree, node));
-        let other = || {
-            let [a, b, c, d, e] = COMPATIBLE.map(|(name, _)| name);
-            let [f, g, h] = CADENCE;
-            find_each(tree, [a, b, c, d, e, f, g, h, IMX]).into_iter().flatten().find_map(|node| SerialPort::read(tree, node))
+    /// The ports that Stile has drivers for, in the order in which they are tried: firmware's choice of console, then PL011s, then others.
+    pub fn find_all(tree: &Fdt<'_>) -> Vec<SerialPort, MOST_PORTS> {
+        let mut ports = Vec::new();
+        let mut add = |port: SerialPort| {
+            if !ports.iter().any(|other: &SerialPort| other.registers == port.registers) {
+                let _ = ports.push(port);
+            }
         };
-        chosen.or_else(pl011).or_else(other)
+        if let Some(port) = chosen(tree).filter(is_enabled).and_then(|node| SerialPort::read(tree, node)) {
+            add(port);
+        }
+        let mut others: Vec<SerialPort, MOST_PORTS> = Vec::new();
+        walk(tree.root(), &mut |node| {
+            // Most nodes have no such name; only the others are read.
+            if node.compatible().into_iter().flatten().any(is_driven)
+                && is_enabled(&node)
+                && let Some(port) = SerialPort::read(tree, node)
+            {
+                if port.kind == Kind::Pl011 {
+                    add(port);
+                } else {
+                    let _ = others.push(port);
+                }
+            }
+        });
+        others.into_iter().for_each(add);
+        ports
     }
 
     fn read<'a>(tree: &Fdt<'a>, node: FdtNode<'a>) -> Option<SerialPort> {
@@ -94,6 +116,11 @@ impl SerialPort {
     }
 }
 
+/// Whether Stile has a driver for a port with this name in `compatible`.
+fn is_driven(name: &str) -> bool {
+    name == PL011 || name == IMX || CADENCE.contains(&name) || COMPATIBLE.iter().any(|&(other, _)| other == name)
+}
+
 /// The node of `stdout-path`: a path or an alias, and options after a colon.
 fn chosen<'a>(tree: &Fdt<'a>) -> Option<FdtNode<'a>> {
     let name = text(&tree.find_node("/chosen")?, "stdout-path")?.split(':').next()?;
@@ -103,14 +130,16 @@ fn chosen<'a>(tree: &Fdt<'a>) -> Option<FdtNode<'a>> {
 
 #[cfg(test)]
 mod tests {
-    use std::vec::Vec;
-
     use vm_fdt::FdtWriter;
 
     use super::*;
 
     /// A tree with ports at 0x1000, 0x2000, ...: their names in `compatible`, and further properties.
     fn ports(chosen: Option<&str>, ports: &[(&str, &[(&str, u32)])]) -> Option<SerialPort> {
+        all(chosen, ports).into_iter().next()
+    }
+
+    fn all(chosen: Option<&str>, ports: &[(&str, &[(&str, u32)])]) -> Vec<SerialPort, MOST_PORTS> {
         let mut fdt = FdtWriter::new().unwrap();
         let root = fdt.begin_node("").unwrap();
         fdt.property_u32("#address-cells", 1).unwrap();
@@ -134,8 +163,8 @@ mod tests {
             fdt.end_node(node).unwrap();
         }
         fdt.end_node(root).unwrap();
-        let bytes: Vec<u8> = fdt.finish().unwrap();
-        SerialPort::find(&Fdt::new(&bytes).unwrap())
+        let bytes = fdt.finish().unwrap();
+        SerialPort::find_all(&Fdt::new(&bytes).unwrap())
     }
 
     fn at(port: Option<SerialPort>) -> Option<(u64, Kind)> {
@@ -159,6 +188,17 @@ mod tests {
         // One that Stile has no driver for.
         assert_eq!(at(ports(Some("serial1"), &[(PL011, &[]), ("vendor,uart", &[])])), Some((0x1000, Kind::Pl011)));
         assert_eq!(ports(None, &[("vendor,uart", &[])]), None);
+    }
+
+    #[test]
+    fn other_ports_follow_each_once() {
+        let names: [(&str, &[(&str, u32)]); 4] = [("ns16550a", &[]), (PL011, &[]), ("vendor,uart", &[]), (PL011, &[])];
+        let starts = |chosen| all(chosen, &names).iter().map(|port| port.registers.start).collect::<std::vec::Vec<_>>();
+        assert_eq!(starts(None), [0x2000, 0x4000, 0x1000]);
+        assert_eq!(starts(Some("/port@4000")), [0x4000, 0x2000, 0x1000]);
+        assert_eq!(starts(Some("/port@3000")), [0x2000, 0x4000, 0x1000]);
+        let many: [(&str, &[(&str, u32)]); MOST_PORTS + 1] = [(PL011, &[]); MOST_PORTS + 1];
+        assert_eq!(all(None, &many).len(), MOST_PORTS);
     }
 
     #[test]

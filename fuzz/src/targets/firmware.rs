@@ -293,7 +293,7 @@ fn device_tree(bytes: &[u8]) {
         salvage::salvage(&mut rest);
         if let Ok(tree) = device_tree::parse_start(&rest) {
             reach("salvaged");
-            let _ = SerialPort::find(&tree);
+            let _ = SerialPort::find_all(&tree);
         }
     }
     let Ok(tree) = device_tree::parse(bytes) else { return reach("malformed") };
@@ -321,7 +321,7 @@ fn device_tree(bytes: &[u8]) {
     if tree.memory_reservations().count() > 0 {
         reach("reserved");
     }
-    let _ = SerialPort::find(&tree);
+    let _ = SerialPort::find_all(&tree);
     for path in ["/reserved-memory", "/chosen", "/aliases"] {
         let children = tree.find_node(path).into_iter().flat_map(|node| node.children());
         children.for_each(|node| drop(nodes::spans::<4>(node)));

@@ -1,5 +1,7 @@
 //! Boot, from `boot.S` to the first guest, on the boot CPU and the others.
 
+use stile_firmware::frame_buffer::FrameBuffer;
+use stile_firmware::nodes::exclude;
 use stile_firmware::{device_tree, salvage};
 use stile_speculation::aarch64::has_speculative_at;
 
@@ -8,10 +10,10 @@ use crate::arch::aarch64::exit::vectors;
 use crate::arch::aarch64::host::board::{self, Board};
 use crate::arch::aarch64::host::cpu::{Cpu, affinity};
 use crate::arch::aarch64::host::firmware::Obstacle;
-use crate::arch::aarch64::host::mmio::Mmio;
+use crate::arch::aarch64::host::probe::Probed;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 use crate::arch::aarch64::host::{
-    broadcom_power, bulk, features, firmware, gic, gicv2, mmu, speculation, spin_table, timer, uart, wait_for_interrupt,
+    broadcom_power, bulk, features, firmware, gic, gicv2, mmu, probe, speculation, spin_table, timer, uart, wait_for_interrupt,
 };
 use crate::arch::aarch64::interrupts::{self, interface};
 use crate::arch::aarch64::vcpu::{debug, registers, serror, traps};
@@ -51,6 +53,7 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
     let dtb = dtb..dtb + tree.data().len() as u64;
     let mut board = Board::new(&tree, affinity());
     let image = address_space::image_at(image);
+    exclude(&mut board.ram, &(mmu::reach()..u64::MAX));
     let has_memory = board.ram.iter().any(|ram| ram.contains(&image.start)) && board.ram.iter().any(|ram| ram.contains(&dtb.start));
     if !has_memory {
         // `mmu::setup` maps no memory that the tree does not describe: its texts can't be read from there on.
@@ -61,23 +64,20 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
         // SAFETY: the boot tables of boot.S map the image without restrictions, and no other CPU was started.
         unsafe { gicv2::adopt() };
     }
-    mmu::setup(&board, &image, &blob);
-    if let Some(port) = &board.uart {
-        uart::setup(port);
-    }
+    mmu::setup(&board.ram, &image, &blob);
+    let taken = board.taken([&image, &blob, &dtb]);
+    let silent_ports = uart::setup(&mut board, &taken);
     if let Some(buffer) = &board.frame_buffer {
-        let registers = buffer.address..buffer.address + buffer.len();
-        // SAFETY: the buffer's geometry was checked; it is mapped as device memory here, and no part of it is RAM (`Board::new`).
-        screen::setup(unsafe { Frame::new(address_space::device(registers), buffer.width, buffer.height, buffer.stride) });
+        show_log(buffer, &taken);
     }
     if let Some(conduit) = board.psci {
         firmware::setup(conduit);
     }
-    if let Some(registers) = &board.power {
-        broadcom_power::setup(Mmio::new(address_space::device(registers.clone())));
-    }
     let board = board::set(board);
     log!("Stile {} on {}", env!("CARGO_PKG_VERSION"), board.model);
+    for (address, fault) in silent_ports {
+        log!("the serial port at {address:#x} {fault}");
+    }
     if read_sysreg!(CURRENTEL) != 2 << 2 {
         crate::refuse(
             "it was started at EL1: the machine must give it EL2 (a VM of Stile: nested = true; QEMU: -M virt,virtualization=on)",
@@ -97,6 +97,8 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
     memory::setup(&board.ram, board.reserved.iter().chain([&dtb, &used]));
 
     let cpu = start::first(board.cpus.len());
+    // From here on an exception in Stile is a panic.
+    write_sysreg!(VBAR_EL2, vectors::base());
     if let Err(what) = setup_machine(board, cpu) {
         crate::refuse(what);
     }
@@ -104,18 +106,34 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
     crate::start(cpu, &blob, board.configuration)
 }
 
+/// Shows the log on firmware's frame buffer, unless it is in memory that is `taken`, or does not answer.
+fn show_log(buffer: &FrameBuffer, taken: &[Span]) {
+    let registers = buffer.address..buffer.address + buffer.len();
+    if let Ok(registers) = probe::map(&registers, taken, 4, Probed { at: 0, wide: true }) {
+        // SAFETY: the buffer's geometry was checked; it is mapped as device memory here, and no part of it is RAM (`Board::new`).
+        screen::setup(unsafe { Frame::new(registers.base(), buffer.width, buffer.height, buffer.stride) });
+    }
+}
+
 fn setup_machine(board: &Board, cpu: &mut Cpu) -> Result<(), &'static str> {
     if board.psci.is_none() && board.power.is_none() {
         log!("the device tree has no PSCI node: the machine can't be turned off");
     }
-    if let Some(device) = &board.rtc {
-        wall_clock::set(Mmio::new(address_space::device(device.registers.clone())).read32(0).into());
+    if let Some(registers) = &board.power
+        && let Ok(registers) = probe::claim("power management", registers, &board.ram, broadcom_power::SIZE, 0)
+    {
+        broadcom_power::setup(registers);
+    }
+    if let Some(device) = &board.rtc
+        && let Ok(registers) = probe::claim("real-time clock", &device.registers, &board.ram, 4, 0)
+    {
+        wall_clock::set(registers.read32(0).into());
     } else if let Some(time) = board.time {
         wall_clock::set(time);
     }
     let gic = board.gic.as_ref().ok_or(board.gic_obstacle)?;
     interrupts::setup(board)?;
-    gic::setup_distributor(gic);
+    gic::setup_distributor(gic, &board.ram)?;
     setup_cpu(board, cpu)?;
     interface::setup();
     second_stage::setup()?;

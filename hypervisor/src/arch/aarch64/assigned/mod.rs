@@ -145,12 +145,13 @@ fn setup() -> Result<u8, &'static str> {
         .as_ref()
         .ok_or("the device tree has no SMMUv3, without which a function could access all memory (QEMU: -M virt,iommu=smmuv3)")?;
     let its = board.its.as_ref().ok_or("the device tree has no ITS, to which functions send interrupts (QEMU: -M virt,gic-version=3)")?;
-    let output_size = smmu::setup(&device.registers)?;
+    bridge.check(&board.ram)?;
+    let output_size = smmu::setup(&device.registers, &board.ram)?;
     if let Some(intid) = device.intid {
         super::interrupts::set_smmu(intid);
         gic::enable_edge_spi(intid, board.cpus.first().copied().unwrap_or(0));
     }
-    its::setup(its)?;
+    its::setup(its, &board.ram)?;
     super::interrupts::delivery::RELEASE.set(interrupts::release);
     bridge.silence();
     *shared = Some(Shared { window: Window::new(bridge.window.clone()), output_size, assigned: 0 });

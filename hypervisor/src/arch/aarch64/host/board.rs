@@ -18,7 +18,7 @@ use stile_firmware::nodes::{
     affinity, bank, capacity, cells, exclude, find, find_each, intid, is_enabled, registers, spans, spin_table, text, walk,
 };
 use stile_firmware::numa::Numa;
-use stile_firmware::serial::SerialPort;
+use stile_firmware::serial::{MOST_PORTS, SerialPort};
 
 const GIC_IN_MEMORY: &str = "the device tree is contradictory: it has the registers of the GIC in memory";
 const NO_GIC: &str = "the device tree has neither a GICv3 nor a GICv2 with virtualization extensions";
@@ -107,7 +107,9 @@ pub struct Board {
     releases: Vec<(u64, u64), MAX_CPUS>,
     /// Power management of a Broadcom SoC (binding `brcm,bcm2835-pm-wdt`), which turns off a board without PSCI.
     pub power: Option<Span>,
-    /// Console.
+    /// Serial ports, in the order in which they are tried.
+    pub ports: Vec<SerialPort, MOST_PORTS>,
+    /// Console: the first of them that is there.
     pub uart: Option<SerialPort>,
     /// Real-time clock (Arm PL031).
     pub rtc: Option<Device>,
@@ -152,6 +154,11 @@ impl Board {
         self.capacities.iter().find(|(cpu, _)| *cpu == mpidr).map_or(0, |&(_, capacity)| capacity)
     }
 
+    /// Memory in which there is neither a serial port nor a frame buffer: RAM, and what is `used` beside it.
+    pub fn taken(&self, used: [&Span; 3]) -> Vec<Span, 19> {
+        self.ram.iter().chain(used).filter(|span| !span.is_empty()).cloned().collect()
+    }
+
     /// Returns the physical address of the word in which a CPU waits for the address at which it starts, if it has one.
     ///
     /// # Errors
@@ -178,7 +185,8 @@ impl Board {
             psci: None,
             releases: Vec::new(),
             power: None,
-            uart: SerialPort::find(tree),
+            ports: SerialPort::find_all(tree),
+            uart: None,
             rtc: rtc.and_then(|node| device(tree, node)),
             frame_buffer: frame_buffer.and_then(FrameBuffer::read),
             time: tree.find_node("/chosen").and_then(|chosen| match cells(&chosen, described::TIME)[..] {
@@ -223,10 +231,6 @@ impl Board {
         if let Some(buffer) = &board.frame_buffer {
             // It is mapped as device memory, and RAM as normal memory.
             exclude(&mut board.ram, &(buffer.address..buffer.address + buffer.len()));
-        }
-        if let Some(port) = &board.uart {
-            // RAM with the UART's registers in it is an error of the tree. Bytes sent must not overwrite memory in use.
-            exclude(&mut board.ram, &port.registers);
         }
         match board.cpus.iter().position(|&mpidr| mpidr == boot_mpidr) {
             Some(first) => board.cpus.swap(0, first),

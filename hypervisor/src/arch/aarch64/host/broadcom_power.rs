@@ -7,6 +7,8 @@ use crate::once::Once;
 const RSTC: usize = 0x1c;
 const RSTS: usize = 0x20;
 const WDOG: usize = 0x24;
+/// Bytes up to the last of them.
+pub const SIZE: u64 = 0x28;
 /// Writes without it have no effect.
 const PASSWORD: u32 = 0x5a << 24;
 /// RSTC: the field of the action when the watchdog expires, and its value for a reset of the whole SoC.

@@ -10,8 +10,9 @@ use stile_vgic::HostPriorities;
 use super::board::{Board, Gic};
 use super::gicv2::{self, read_gic, write_gic};
 use super::mmio::Mmio;
+use super::probe;
 use super::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
-use crate::address_space::{self, Span};
+use crate::address_space::Span;
 use crate::once::Once;
 
 /// SGI that makes a CPU check for requests: 15, as few guests with direct interrupts use that one themselves.
@@ -52,6 +53,8 @@ const GICR_ICACTIVER0: usize = GICR_SGI + 0x380;
 /// ICC_CTLR_EL1.EOImode.
 pub const CTLR_EOI_MODE: u64 = 1 << 1;
 
+/// Size of the distributor's registers in bytes.
+const FRAME: u64 = 0x1_0000;
 /// Stride of redistributors (GICv3; GICv4 has two more frames).
 const GICV3_STRIDE: u64 = 0x2_0000;
 const GICV4_STRIDE: u64 = 0x4_0000;
@@ -70,19 +73,22 @@ static REDISTRIBUTORS: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX
 /// ICC_SGI1R_EL1 value that kicks each CPU.
 static KICKS: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
 
-/// Initializes the distributor: all SPIs in group 1, disabled, routed to the boot CPU.
-pub fn setup_distributor(gic: &Gic) {
+/// Initializes the distributor: all SPIs in group 1, disabled, routed to the boot CPU. `ram` is the board's.
+///
+/// # Errors
+/// A part of the GIC is not where the board has it.
+pub fn setup_distributor(gic: &Gic, ram: &[Span]) -> Result<(), &'static str> {
     let gicd = match gic {
-        Gic::V3 { gicd, .. } => setup_distributor_v3(gicd),
-        Gic::V2(gic) => gicv2::setup_distributor(gic, PRIORITY),
+        Gic::V3 { gicd, .. } => setup_distributor_v3(&probe::claim_gic("distributor", gicd, ram, FRAME)?),
+        Gic::V2(gic) => gicv2::setup_distributor(gic, ram, PRIORITY)?,
     };
     DISTRIBUTOR.set(gicd);
+    Ok(())
 }
 
-fn setup_distributor_v3(gicd: &Span) -> Mmio {
-    let gicd = Mmio::new(address_space::device(gicd.clone()));
+fn setup_distributor_v3(gicd: &Mmio) -> Mmio {
     gicd.write32(GICD_CTLR, 0);
-    wait_for_writes(&gicd, GICD_CTLR, GICD_CTLR_RWP);
+    wait_for_writes(gicd, GICD_CTLR, GICD_CTLR_RWP);
     let lines = 32 * ((gicd.read32(GICD_TYPER) & 0x1f) as usize + 1);
     for n in (32..lines.min(1020)).step_by(32) {
         gicd.write32(GICD_ICENABLER + n / 8, u32::MAX);
@@ -93,9 +99,9 @@ fn setup_distributor_v3(gicd: &Span) -> Mmio {
         }
     }
     gicd.write32(GICD_CTLR, GICD_CTLR_ON);
-    wait_for_writes(&gicd, GICD_CTLR, GICD_CTLR_RWP);
+    wait_for_writes(gicd, GICD_CTLR, GICD_CTLR_RWP);
     TWO_STATES.store(gicd.read32(GICD_CTLR) & GICD_CTLR_DS == 0, Ordering::Relaxed);
-    gicd
+    *gicd
 }
 
 /// Whether the machine's GIC looks like QEMU's, or that of a VM of Stile's, which may run on QEMU.
@@ -126,7 +132,14 @@ pub fn setup_cpu(board: &Board, cpu: usize, mpidr: u64, ppis: &[u32], timer: u32
         return Ok(());
     };
     let affinity = mpidr >> 32 << 24 & 0xff00_0000 | mpidr & 0xff_ffff;
-    let gicr = gicr.iter().find_map(|region| find_redistributor(region, affinity)).ok_or("no GICv3 redistributor for this CPU")?;
+    let mut found = None;
+    for region in gicr {
+        found = find_redistributor(region, &board.ram, affinity)?;
+        if found.is_some() {
+            break;
+        }
+    }
+    let gicr = found.ok_or("no GICv3 redistributor for this CPU")?;
     REDISTRIBUTORS[cpu].store(gicr.base() as u64, Ordering::Relaxed);
     KICKS[cpu].store(sgi1r(mpidr, KICK), Ordering::Relaxed);
 
@@ -207,14 +220,17 @@ pub(super) fn set_priority(registers: &Mmio, base: usize, intid: u32, priority: 
 }
 
 /// Returns the redistributor with an affinity, as in GICR_TYPER, if it is in the region.
-fn find_redistributor(region: &Span, affinity: u64) -> Option<Mmio> {
-    let registers = Mmio::new(address_space::device(region.clone()));
+///
+/// # Errors
+/// There are no redistributors where the board has the region.
+fn find_redistributor(region: &Span, ram: &[Span], affinity: u64) -> Result<Option<Mmio>, &'static str> {
     let mut offset = 0;
     while offset + GICV3_STRIDE <= region.end - region.start {
-        let frame = registers.at(offset as usize);
+        let frames = region.start + offset..region.end;
+        let frame = probe::claim_gic("redistributor", &frames, ram, GICV3_STRIDE)?;
         let typer = frame.read64(GICR_TYPER);
         if typer >> 32 == affinity {
-            return Some(frame);
+            return Ok(Some(frame));
         }
         if typer >> 4 & 1 != 0 {
             break; // Last
@@ -222,7 +238,7 @@ fn find_redistributor(region: &Span, affinity: u64) -> Option<Mmio> {
         // VLPIS: a GICv4 redistributor.
         offset += if typer >> 1 & 1 != 0 { GICV4_STRIDE } else { GICV3_STRIDE };
     }
-    None
+    Ok(None)
 }
 
 /// Enables the SPI of the operator's line, routed to the CPU with affinity `mpidr`.

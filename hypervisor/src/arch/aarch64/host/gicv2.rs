@@ -11,9 +11,10 @@ use core::mem::offset_of;
 
 use super::cpu::Local;
 use super::mmio::Mmio;
+use super::probe;
+use crate::address_space::Span;
 use stile_firmware::gicv2::Gicv2;
 
-use crate::address_space;
 use crate::cpu::Block;
 
 core::arch::global_asm!(
@@ -146,6 +147,8 @@ const GICD_IPRIORITYR: usize = 0x400;
 const GICD_ITARGETSR: usize = 0x800;
 const GICC_CTLR: usize = 0x0;
 const GICC_PMR: usize = 0x4;
+const GICC_IIDR: usize = 0xfc;
+const GICH_VTR: usize = 0x4;
 /// GICD_CTLR, GICC_CTLR: enables the interrupts of the security state that Stile runs in.
 const ENABLE: u32 = 1 << 0;
 /// GICC_CTLR.EOImode, or EOImodeNS of a GIC with two security states.
@@ -157,10 +160,17 @@ pub(super) fn is_of_qemu(gicd: &Mmio) -> bool {
 }
 
 /// Maps the registers, and initializes the distributor: all SPIs disabled, sent to the boot CPU, at `priority`. Returns
-/// the distributor.
-pub fn setup_distributor(gic: &Gicv2, priority: u8) -> Mmio {
-    let [gicd, gicc, gich] = [&gic.gicd, &gic.gicc, &gic.gich].map(|span| address_space::device(span.clone()));
-    let first = gicc + gic.interface_offset() as usize;
+/// the distributor. `ram` is the board's.
+///
+/// # Errors
+/// A part of the GIC is not where the board has it.
+pub fn setup_distributor(gic: &Gicv2, ram: &[Span], priority: u8) -> Result<Mmio, &'static str> {
+    let first = gic.interface_offset() as usize;
+    let gicd = probe::claim("distributor", &gic.gicd, ram, 4, GICD_TYPER)?.base();
+    let first = first + probe::claim("GIC's CPU interface", &gic.gicc, ram, 4, first + GICC_IIDR)?.base();
+    let gich = probe::claim("GIC's virtual interface control", &gic.gich, ram, 4, GICH_VTR)?.base();
+    // Only guests access it.
+    probe::claim("GIC's virtual CPU interface", &gic.gicv, ram, 4, GICC_PMR)?;
     for (base, at) in GICV2_BASES.iter().zip([gicd, first, first + 0x1000, gich]) {
         base.store(at as u64, Ordering::Relaxed);
     }
@@ -178,7 +188,7 @@ pub fn setup_distributor(gic: &Gicv2, priority: u8) -> Mmio {
         }
     }
     gicd.write32(GICD_CTLR, ENABLE);
-    gicd
+    Ok(gicd)
 }
 
 /// Disables the private interrupts of the calling CPU. Returns the priority bits that the distributor keeps, and the value

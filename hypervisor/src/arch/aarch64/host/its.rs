@@ -11,7 +11,7 @@ use stile_pci::MAX_VECTORS;
 
 use super::mmio::{Mmio, wait};
 use super::sysreg::dsb_ish;
-use super::{gic, mmu, vpe};
+use super::{gic, mmu, probe, vpe};
 
 use crate::address_space::{self, Span};
 use crate::memory;
@@ -153,12 +153,12 @@ fn refusal(reason: Misplaced) -> &'static str {
     }
 }
 
-/// Takes over the ITS, and enables LPIs on every online CPU.
+/// Takes over the ITS, and enables LPIs on every online CPU. `ram` is the board's.
 ///
 /// # Errors
 /// A description of what cannot be used.
-pub fn setup(registers: &Span) -> Result<(), &'static str> {
-    let registers = Mmio::new(address_space::device(registers.clone()));
+pub fn setup(registers: &Span, ram: &[Span]) -> Result<(), &'static str> {
+    let registers = probe::claim_gic("ITS", registers, ram, 2 * PAGE_64K as u64)?;
     registers.write32(GITS_CTLR, registers.read32(GITS_CTLR) & !ENABLE);
     wait("the ITS does not answer", || registers.read32(GITS_CTLR) & QUIESCENT != 0)?;
     let typer = Typer(registers.read64(GITS_TYPER));

@@ -8,7 +8,6 @@ use stile_paging::PAGE_SIZE;
 use stile_paging::registers::PaRange;
 use stile_paging::table::{El2, El2Permissions, Geometry, MemoryType, PageTable, TableMemory, TableRead};
 
-use super::board::Board;
 use super::features;
 use super::sysreg::{isb, read_sysreg, write_sysreg};
 use crate::address_space::{self, AddressSpace, Span};
@@ -25,8 +24,9 @@ pub type Tables = PoolMemory;
 pub const PHYSMAP: u64 = 0x4000_0000_0000;
 /// Start of device mappings.
 pub const DEVICES: u64 = 0x6000_0000_0000;
+const FIRST_STACK: u64 = 0x7f00_0000_0000;
 /// Start of the CPUs' stacks.
-pub const STACKS: Stacks = Stacks::at(0x7f00_0000_0000);
+pub const STACKS: Stacks = Stacks::at(FIRST_STACK);
 
 unsafe extern "C" {
     static __boot_text_end: u8;
@@ -89,8 +89,15 @@ impl TableMemory for PoolMemory {
     fn free(&mut self, _table: u64) {}
 }
 
-/// Builds Stile's address space and switches to it. `image` and `blob` are physical addresses.
-pub fn setup(board: &Board, image: &Span, blob: &Span) {
+/// End of the physical addresses that Stile maps, of memory and of devices: the CPU's, and no more than have room in its address space.
+pub fn reach() -> u64 {
+    const ROOM: u64 = FIRST_STACK - DEVICES;
+    const _: () = assert!(ROOM <= DEVICES - PHYSMAP);
+    (1 << PaRange::from_mmfr0(read_sysreg!(ID_AA64MMFR0_EL1)).bits()).min(ROOM)
+}
+
+/// Builds Stile's address space and switches to it. `ram`, `image` and `blob` are physical addresses.
+pub fn setup(ram: &[Span], image: &Span, blob: &Span) {
     let start = address_space::image_start();
     let to_physical = image.start.wrapping_sub(start);
     let format = if features::get().vhe { El2::Vhe } else { El2::Nvhe };
@@ -98,7 +105,7 @@ pub fn setup(board: &Board, image: &Span, blob: &Span) {
     let mut memory = PoolMemory { used: 0, base: (POOL.0.get() as u64).wrapping_add(to_physical) };
     let root = memory.allocate().expect("the pool is not empty");
     let table = PageTable::new(format, geometry, root).expect("the pool is aligned");
-    let mut space = AddressSpace::new(table, memory, &board.ram, image, blob);
+    let mut space = AddressSpace::new(table, memory, ram, image, blob);
     let boot_code = &raw const __boot_text_end as u64 - start;
     space.map(image.start, image.start, boot_code, MemoryType::Normal, El2Permissions::CODE);
     let root = space.install();

@@ -17,6 +17,7 @@ pub mod mmu;
 pub mod pcie;
 mod pl011;
 pub mod pmu;
+pub mod probe;
 pub mod redistributor;
 pub mod smmu;
 pub mod speculation;

@@ -5,6 +5,7 @@ use dtoolkit::fdt::FdtNode;
 use stile_pci::{Address, ConfigSpace};
 
 use super::mmio::Mmio;
+use super::probe;
 use crate::address_space::{self, Span};
 use stile_firmware::nodes::{cells, spans};
 
@@ -61,6 +62,15 @@ impl HostBridge {
         let (window_pci, start, size) = (long(1), long(3), long(5));
         let window = start..start.checked_add(size)?;
         Some(HostBridge { ecam, window, window_pci, streams: Map::new(&node, "iommu-map"), devices: Map::new(&node, "msi-map") })
+    }
+
+    /// Checks that configuration space is there, outside `ram`, the board's.
+    ///
+    /// # Errors
+    /// It is not where the board has it.
+    pub fn check(&self, ram: &[Span]) -> Result<(), &'static str> {
+        let bus = self.ecam.start..self.ecam.start + BUS_SIZE;
+        probe::claim("PCI host bridge's configuration space", &bus, ram, BUS_SIZE, 0).map(|_| ())
     }
 
     /// Configuration space of a function on bus 0.

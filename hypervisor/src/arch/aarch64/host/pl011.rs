@@ -3,7 +3,8 @@
 use super::mmio::Mmio;
 
 const DR: usize = 0x00;
-const FR: usize = 0x18;
+/// Flags.
+pub const FR: usize = 0x18;
 const LCR_H: usize = 0x2c;
 const CR: usize = 0x30;
 const IFLS: usize = 0x34;
@@ -14,6 +15,15 @@ const FR_TXFF: u32 = 1 << 5;
 const INT_RX: u32 = 1 << 4;
 const INT_TX: u32 = 1 << 5;
 const INT_RT: u32 = 1 << 6;
+
+/// Whether there is a PL011, or an SBSA generic UART: the mask of its interrupts keeps what is written.
+pub fn is_present(registers: &Mmio) -> bool {
+    let keeps = |mask: u32| {
+        registers.write32(IMSC, mask);
+        registers.read32(IMSC) == mask
+    };
+    keeps(INT_RX) && keeps(INT_TX) && keeps(0)
+}
 
 /// A PL011.
 pub struct Pl011(Mmio);

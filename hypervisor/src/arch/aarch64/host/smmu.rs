@@ -8,6 +8,7 @@ use stile_lock::TicketLock;
 use stile_smmu::{CommandQueue, Event, Queue, QueueRegisters, StreamEntry, command};
 
 use super::mmio::{Mmio, wait};
+use super::probe;
 use super::sysreg::dsb_ish;
 use crate::address_space::{self, Span};
 use crate::memory;
@@ -100,12 +101,12 @@ struct Smmu {
 
 static SMMU: TicketLock<Option<Smmu>> = TicketLock::new(None);
 
-/// Takes over the SMMU: all streams abort from here on. Returns IDR5.OAS, the size of its output addresses.
+/// Takes over the SMMU: all streams abort from here on. `ram` is the board's. Returns IDR5.OAS, the size of its output addresses.
 ///
 /// # Errors
 /// A description of what it lacks.
-pub fn setup(registers: &Span) -> Result<u8, &'static str> {
-    let registers = Mmio::new(address_space::device(registers.start..registers.start + SIZE));
+pub fn setup(registers: &Span, ram: &[Span]) -> Result<u8, &'static str> {
+    let registers = probe::claim("SMMU", &(registers.start..registers.start + SIZE), ram, SIZE, IDR0)?;
     let (idr0, idr5) = (registers.read32(IDR0), registers.read32(IDR5));
     if idr0 & IDR0_S2P == 0 {
         return Err("the SMMU has no second stage (QEMU: -global arm-smmuv3.stage=nested)");

@@ -2,6 +2,7 @@
 //! by WFE and with its caches off, until a word of memory holds the address of its first instruction.
 
 use super::bulk;
+use super::probe::{self, Probed};
 use crate::address_space::{self, Span};
 
 /// Size of a release address, in bytes.
@@ -10,7 +11,7 @@ const WORD: u64 = 8;
 /// Starts a CPU at the physical address `entry`. `ram` is the board's, and `used` what Stile's image occupies of it.
 ///
 /// # Errors
-/// The release address is in Stile's image.
+/// The release address is in Stile's image, or nothing answers there.
 pub fn start(release: u64, entry: u64, ram: &[Span], used: &Span) -> Result<(), &'static str> {
     if used.contains(&release) {
         return Err("its cpu-release-addr is in Stile's image");
@@ -18,7 +19,9 @@ pub fn start(release: u64, entry: u64, ram: &[Span], used: &Span) -> Result<(), 
     let word = if ram.iter().any(|ram| ram.contains(&release)) {
         address_space::physical(release)
     } else {
-        address_space::device(release..release.checked_add(WORD).ok_or("its cpu-release-addr is no address")?) as *mut u8
+        let word = release..release.checked_add(WORD).ok_or("its cpu-release-addr is no address")?;
+        let word = probe::map(&word, &[], WORD, Probed { at: 0, wide: true }).map_err(|_| "its cpu-release-addr does not answer")?;
+        word.base() as *mut u8
     };
     // SAFETY: the word was just found to be mapped, is aligned by `nodes::spin_table`, and is in no memory that Stile
     // uses: the board reserves its page, and it is outside the image.

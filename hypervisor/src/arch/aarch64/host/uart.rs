@@ -1,14 +1,17 @@
 //! The board's serial port: a PL011, a UART that is compatible with the 16550, Cadence's, or NXP's.
 
-use stile_firmware::serial::{Kind, SerialPort};
+use heapless::Vec;
+use stile_firmware::serial::{Kind, MOST_PORTS, SerialPort};
 
+use super::board::Board;
 use super::mmio::Mmio;
-use super::pl011::Pl011;
-use crate::address_space;
+use super::pl011::{self, Pl011};
+use super::probe::{self, Fault, Probed};
+use crate::address_space::Span;
 use crate::once::Once;
-use crate::uart_16550::{Registers, Uart16550};
-use crate::uart_cadence::Cadence;
-use crate::uart_imx::Imx;
+use crate::uart_16550::{self, LINE_STATUS, Registers, Uart16550};
+use crate::uart_cadence::{self, Cadence};
+use crate::uart_imx::{self, Imx};
 use crate::uart_words::WordRegisters;
 
 enum Uart {
@@ -50,15 +53,59 @@ impl WordRegisters for Mmio {
 
 static UART: Once<Uart> = Once::new();
 
-/// Maps the port's registers, and takes it over.
-pub fn setup(port: &SerialPort) {
-    let registers = Mmio::new(address_space::device(port.registers.clone()));
-    UART.set(match port.kind {
-        Kind::Pl011 => Uart::Pl011(Pl011::new(registers)),
-        Kind::Compatible { shift, wide, fifo } => Uart::Compatible(Uart16550::new(Window { registers, shift, wide }, fifo)),
-        Kind::Cadence => Uart::Cadence(Cadence::new(registers)),
-        Kind::Imx => Uart::Imx(Imx::new(registers)),
-    });
+/// Takes over the first of the board's ports that is there, which becomes its `uart`. Returns the faults of those before it. No port is in
+/// memory that is `taken`.
+pub fn setup(board: &mut Board, taken: &[Span]) -> Faults {
+    let mut faults = Faults::new();
+    for port in &board.ports {
+        match open(port, taken) {
+            Ok(uart) => {
+                UART.set(uart);
+                board.uart = Some(port.clone());
+                break;
+            }
+            Err(fault) => {
+                let _ = faults.push((port.registers.start, fault));
+            }
+        }
+    }
+    faults
+}
+
+/// Addresses of ports that can't be used, and the reasons.
+pub type Faults = Vec<(u64, Fault), MOST_PORTS>;
+
+/// Maps a port's registers, and takes it over if there is such a port.
+fn open(port: &SerialPort, taken: &[Span]) -> Result<Uart, Fault> {
+    // A register that is read without an effect.
+    let (status, wide) = match port.kind {
+        Kind::Pl011 => (pl011::FR, true),
+        Kind::Compatible { shift, wide, .. } => (usize::from(LINE_STATUS) << shift, wide),
+        Kind::Cadence => (uart_cadence::STATUS, true),
+        Kind::Imx => (uart_imx::UTS, true),
+    };
+    let registers = probe::map(&port.registers, taken, status as u64 + 4, Probed { at: status, wide })?;
+    // Where nothing is, a bus may answer with ones.
+    let is_present = |present: bool| if present { Ok(()) } else { Err(Fault::Other) };
+    Ok(match port.kind {
+        Kind::Pl011 => {
+            is_present(pl011::is_present(&registers))?;
+            Uart::Pl011(Pl011::new(registers))
+        }
+        Kind::Compatible { shift, wide, fifo } => {
+            let window = Window { registers, shift, wide };
+            is_present(uart_16550::can_send(&window))?;
+            Uart::Compatible(Uart16550::new(window, fifo))
+        }
+        Kind::Cadence => {
+            is_present(registers.read32(status) != u32::MAX)?;
+            Uart::Cadence(Cadence::new(registers))
+        }
+        Kind::Imx => {
+            is_present(registers.read32(status) != u32::MAX)?;
+            Uart::Imx(Imx::new(registers))
+        }
+    })
 }
 
 /// Sends a byte. Returns false if there is no room. On a board without a port the byte is lost.
