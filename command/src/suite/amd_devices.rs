@@ -1,12 +1,15 @@
 //! The scenarios of a PC with AMD-V whose VMs own PCI functions, behind AMD's IOMMU.
 
 use anyhow::Result;
+use rustix::process::Signal;
 
 use super::devices::{RESET_DISK, VIRTIO, device, reset_under_load, with_disk};
 use super::disk::Disk;
+use super::disturbed::Disturbed;
 use super::operator::Step;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
-use stile::programs::Programs;
+use stile::exit;
+use stile::programs::{PASSED, Programs};
 use stile::session::SAME_MEMORY;
 
 /// All of them.
@@ -14,7 +17,11 @@ use stile::session::SAME_MEMORY;
 /// # Errors
 /// A guest is missing.
 pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
-    Ok(vec![assigned_disk(), reset_in_flight(), blocked_dma(), hostile(programs)?])
+    let mut scenarios = vec![assigned_disk(), reset_in_flight(), blocked_dma(), hostile(programs)?];
+    for attack in ["messages", "wakes", "entries", "masks", "bars", "faults", "resets"] {
+        scenarios.push(storm(attack, programs)?);
+    }
+    Ok(scenarios)
 }
 
 /// A machine with two CPUs and a VM with Debian that has a function and executes a command.
@@ -62,17 +69,28 @@ fn blocked_dma() -> Scenario {
     Scenario { expect, ..device(scenario, &["-device", "edu,addr=5,dma_mask=0xffffffffffff"]) }
 }
 
+/// A VM with three functions, and one that verifies checksums. The devices are QEMU's `edu`, `virtio-rng`, and another.
+fn beside_checksums(machine: &str, attacker: &str, neighbour: &str, programs: &Programs) -> Result<String> {
+    let functions = [3, 4, 5].map(|device| format!("[[vm.pci]]\nfunction = \"0000:00:{device:02x}.0\"\n")).concat();
+    Ok(format!(
+        "[machine]\narch = \"x86_64\"\ncpu = \"max\"\ncpus = 2\n{machine}\n\
+         [[vm]]\nname = \"attacker\"\nkernel = \"{}\"\nmemory = \"64M\"\n{attacker}{functions}\n\
+         [[vm]]\nname = \"neighbour\"\nkernel = \"{}\"\nmemory = \"64M\"\n{neighbour}",
+        programs.path("functions")?,
+        programs.path("checksum")?
+    ))
+}
+
+/// Options for the devices of [`beside_checksums`]; `last` is the third one.
+fn three_devices(scenario: Scenario, last: &[&str]) -> Scenario {
+    let rng = format!("virtio-rng-pci,{VIRTIO}").replace("addr=2", "addr=4");
+    device(scenario, &[&["-device", "edu,addr=3,dma_mask=0xffffffffffff", "-device", &rng], last].concat())
+}
+
 /// A VM attacks through three functions, and is paused and restarted meanwhile; then it resets itself by a message of a function. Its
 /// neighbour's checksums stay correct.
 fn hostile(programs: &Programs) -> Result<Scenario> {
-    let functions = [3, 4, 5].map(|device| format!("[[vm.pci]]\nfunction = \"0000:00:{device:02x}.0\"\n")).concat();
-    let config = format!(
-        "[machine]\narch = \"x86_64\"\ncpu = \"max\"\ncpus = 2\n\n\
-         [[vm]]\nname = \"attacker\"\nkernel = \"{}\"\nappend = \"boots=3\"\nvcpus = 3\nmemory = \"64M\"\n{functions}\n\
-         [[vm]]\nname = \"neighbour\"\nkernel = \"{}\"\nmemory = \"64M\"\n",
-        programs.path("functions")?,
-        programs.path("checksum")?
-    );
+    let config = beside_checksums("", "append = \"boots=3\"\nvcpus = 3\n", "", programs)?;
     let steps = vec![
         Step::new("phase bars", "pause m/attacker", &["m/attacker is paused"]),
         Step::new("", "resume m/attacker", &["m/attacker runs"]),
@@ -84,9 +102,29 @@ fn hostile(programs: &Programs) -> Result<Scenario> {
         absent: vec!["FAIL "],
         ..Expect::default()
     };
-    let (rng, card) = (format!("virtio-rng-pci,{VIRTIO}"), format!("virtio-net-pci,netdev=net,{VIRTIO}"));
-    let [rng, card] = [(rng, "addr=4"), (card, "addr=5")].map(|(device, address)| device.replace("addr=2", address));
-    let devices = ["-device", "edu,addr=3,dma_mask=0xffffffffffff", "-device", &rng, "-netdev", "user,id=net", "-device", &card];
+    let card = format!("virtio-net-pci,netdev=net,{VIRTIO}").replace("addr=2", "addr=5");
     let scenario = Scenario { config: Some(config), steps, timeout: 900, expect, ..Scenario::new("pc/amd/devices/hostile", "--exits") };
-    Ok(device(scenario, &devices))
+    Ok(three_devices(scenario, &["-netdev", "user,id=net", "-device", &card]))
+}
+
+/// A VM attacks without end through a function, which sends a message at each of its stores: the neighbour on the CPU to which they go
+/// completes, and is interrupted within the limit.
+fn storm(attack: &str, programs: &Programs) -> Result<Scenario> {
+    // In a long slice there are more messages than the limit allows.
+    let attacker = format!("append = \"attack={attack}\"\nvcpus = 2\npinned = true\n");
+    let neighbour = "append = \"rounds=100 alone\"\ncpus = [1]\n";
+    let config = beside_checksums("slice = \"100ms\"\n", &attacker, neighbour, programs)?;
+    let expect = Expect {
+        status: exit::LEFT,
+        output: vec![format!("storm: {attack}"), PASSED.into()],
+        absent: vec!["FAIL "],
+        absent_notes: vec!["NMI  ", "spurious"],
+        disturbed: Some(Disturbed { vm: "neighbour", vectors: 31 }),
+        signal: Some(Signal::INT),
+        ..Expect::default()
+    };
+    let name = format!("pc/amd/devices/storm-{attack}");
+    let scenario = Scenario { config: Some(config), timeout: 900, expect, ..Scenario::new(name, "--exits") };
+    let serial = format!("virtio-serial-pci,max_ports=31,vectors=33,ioeventfd=off,{VIRTIO}").replace("addr=2", "addr=5");
+    Ok(three_devices(scenario, &["-device", &serial]))
 }

@@ -16,6 +16,7 @@ mod counted;
 mod devices;
 mod direct;
 mod disk;
+mod disturbed;
 mod figure;
 mod firmware;
 mod firmware_pc;

@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::client::MACHINE;
 use super::disk::Contents;
+use super::disturbed::Disturbed;
 use super::figure::Figure;
 use super::longest_exit;
 use super::operator::{Operator, Step};
@@ -84,6 +85,8 @@ pub struct Expect {
     pub counted_by_emulator: bool,
     /// No exit takes longer than [`longest_exit::BOUND`]: on one CPU of such an architecture, on Arm with `--icount`.
     pub bounded_exits: Option<Arch>,
+    /// Other VMs' PCI functions interrupt this VM within their limit.
+    pub disturbed: Option<Disturbed>,
     /// A number on standard output that is shown, and its maximum.
     pub figure: Option<Figure>,
     /// Send this to the run when standard output has everything of [`Expect::output`] in it, standard error [`Expect::signal_note`], and all
@@ -105,6 +108,7 @@ impl Default for Expect {
             rows: Vec::new(),
             counted_by_emulator: false,
             bounded_exits: None,
+            disturbed: None,
             figure: None,
             signal: None,
             signal_note: "",
@@ -306,6 +310,7 @@ impl Expect {
             }
         }
         problems.extend(self.rows.iter().filter_map(|(name, count, most)| out_of_budget(err, name, count, *most)));
+        problems.extend(self.disturbed.and_then(|disturbed| disturbed.problem(err)));
         problems.extend(self.longest.iter().filter_map(|&(name, most)| too_long(err, name, most)));
         problems
     }

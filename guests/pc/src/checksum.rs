@@ -1,7 +1,7 @@
 //! The neighbour: computes checksums of its memory and registers, round after round, and detects any
 //! unexpected change.
 //!
-//! Command line: `rounds=N` (default 40); `share`: measure in each round the VM's share of CPU time.
+//! Command line: `rounds=N` (default 40); `share`: measure in each round the VM's share of CPU time; `alone`: no interrupt or NMI may come.
 #![no_std]
 #![no_main]
 
@@ -10,6 +10,7 @@ use common::fail::Outcome;
 use common::random::mix;
 use common::{canary, check, check_eq};
 use pc::console::println;
+use pc::lapic::{self, register};
 use pc::{console, exception, machine};
 
 /// Where the memory begins, and its words.
@@ -25,8 +26,11 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
     println!("suite checksum");
     let line = machine::command_line(info);
     let rounds = line.split_ascii_whitespace().find_map(|word| word.strip_prefix("rounds=")?.parse().ok()).unwrap_or(40);
-    let shares = line.split_ascii_whitespace().any(|word| word == "share");
-    let failed = match run(rounds, shares) {
+    let has = |name| line.split_ascii_whitespace().any(|word| word == name);
+    if has("alone") {
+        lapic::enable();
+    }
+    let failed = match run(rounds, has("share"), has("alone")) {
         Ok(()) => {
             println!("PASS checksum");
             0
@@ -40,7 +44,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
     machine::off()
 }
 
-fn run(rounds: u64, shares: bool) -> Outcome {
+fn run(rounds: u64, shares: bool, is_alone: bool) -> Outcome {
     // SAFETY: RAM after the program, otherwise unused.
     let memory = unsafe { core::slice::from_raw_parts_mut(MEMORY as *mut u64, WORDS) };
     let between = |round| {
@@ -48,9 +52,19 @@ fn run(rounds: u64, shares: bool) -> Outcome {
         if shares {
             share();
         }
-        Ok(())
+        if is_alone { alone(round) } else { Ok(()) }
     };
     canary::watch(memory, rounds, between, |round, sum| println!("checksum: round {round} of {rounds}: {sum:016x}"))
+}
+
+/// Checks that nothing has interrupted this CPU, whose interrupts are masked.
+fn alone(round: u64) -> Outcome {
+    const NMI: u8 = 2;
+    check_eq!(exception::take(NMI), 0, "round {round}: NMIs");
+    for word in 0..8 {
+        check_eq!(lapic::read(register::IRR + 0x10 * word), 0, "round {round}: pending interrupts {}", 32 * word);
+    }
+    Ok(())
 }
 
 /// Measures this VM's share for 20 million ticks, which on an emulated PC are instructions.

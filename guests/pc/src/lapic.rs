@@ -20,6 +20,7 @@ pub mod register {
     pub const SPURIOUS: u32 = 0xf0;
     pub const ISR: u32 = 0x100;
     pub const TMR: u32 = 0x180;
+    pub const IRR: u32 = 0x200;
     pub const ICR: u32 = 0x300;
     pub const ICR_HIGH: u32 = 0x310;
     pub const TIMER: u32 = 0x320;

@@ -4,7 +4,8 @@
 //! It passes when it has finished with its own memory unchanged, as often as it is to boot: its last attack is an INIT message to all
 //! CPUs, which resets the machine.
 //!
-//! Command line: `seed=N` (default 1), `rounds=N` (default 1), `only=NAME`: phases whose names contain NAME; `boots=N` (default 2).
+//! Command line: `seed=N` (default 1), `rounds=N` (default 1), `only=NAME`: phases whose names contain NAME; `boots=N` (default 2);
+//! `attack=NAME`: instead of all that, an attack without end (`storm.rs`).
 #![no_std]
 #![no_main]
 
@@ -17,6 +18,7 @@ mod messages;
 mod phase_machine;
 mod poke;
 mod rings;
+mod storm;
 mod virtio;
 
 use common::check_eq;
@@ -61,7 +63,10 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
     let number = |name, default| text(name).and_then(|text| text.parse().ok()).unwrap_or(default);
     let seed = number("seed", 1) + (boot & 0xffff);
     let plan = Plan { seed, rounds: number("rounds", 1), only: text("only").unwrap_or("") };
-    let outcome = begin().and_then(|()| phases::run::<Pc>(&PHASES, &plan));
+    let outcome = match text("attack") {
+        Some(attack) => storm::run(attack),
+        None => begin().and_then(|()| phases::run::<Pc>(&PHASES, &plan)),
+    };
     if outcome.is_ok() && boot & 0xffff < number("boots", 2) {
         messages::reset_by_init();
     }
@@ -87,6 +92,6 @@ fn begin() -> Outcome {
             check_eq!(function.read(0x10 + 4 * bar) & !0xf, 0, "BAR {bar} of device {}", function.device);
         }
     }
-    common::check!(Function::find(ID_OF_EDU).is_some() && virtio::Rng::find().is_some(), "a function is missing");
+    common::check!(Function::find(ID_OF_EDU).is_some() && virtio::Virtio::find(virtio::RNG).is_some(), "a function is missing");
     Ok(())
 }

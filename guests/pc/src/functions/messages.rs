@@ -13,17 +13,17 @@ use pc::{exception, machine, others};
 
 use crate::function::{Function, ID_OF_EDU, write};
 use crate::phase_machine::{self, Pc};
-use crate::virtio::{DESCRIPTORS, Rng};
+use crate::virtio::{DESCRIPTORS, RNG, Virtio};
 use crate::{dma, job, poke};
 
 /// Base of the addresses of messages, and the place of the destination in them.
-const MESSAGES: u64 = 0xfee0_0000;
-const DESTINATION: u32 = 12;
-const ALL: u64 = 0xff;
+pub const MESSAGES: u64 = 0xfee0_0000;
+pub const DESTINATION: u32 = 12;
+pub const ALL: u64 = 0xff;
 /// Delivery modes.
-const MODE: u32 = 8;
+pub const MODE: u32 = 8;
 const LOWEST: u64 = 1;
-const INIT: u64 = 5;
+pub const INIT: u64 = 5;
 /// Vector of [`flood`], and the task priority meanwhile, which blocks what other attacks have left pending.
 const VECTOR: u8 = 0xf1;
 const PRIORITY: u32 = 0xe0;
@@ -46,7 +46,7 @@ fn any(random: &mut Random) -> (u64, u64) {
 /// The phase "messages": all CPUs change the table while the function sends messages.
 pub fn run() -> Outcome {
     let mut random = phase_machine::random();
-    let Some(rng) = Rng::find() else { return Ok(()) };
+    let Some(rng) = Virtio::find(RNG) else { return Ok(()) };
     let mut queue = rng.start_tiny()?;
     rng.enable_messages(false);
     job::give(change);
@@ -64,7 +64,7 @@ pub fn run() -> Outcome {
 /// Changes parts of the table at random, without INIT messages.
 fn change() {
     let mut random = phase_machine::random();
-    let Some(rng) = Rng::find() else { return };
+    let Some(rng) = Virtio::find(RNG) else { return };
     job::until_stopped(|| {
         let (address, data) = any(&mut random);
         let entry = rng.table + 16 * random.below(3);
@@ -80,7 +80,7 @@ fn change() {
 
 /// The phase "inits": INIT messages take the other CPUs away while they access the window, again and again.
 pub fn inits() -> Outcome {
-    let Some(rng) = Rng::find() else { return Ok(()) };
+    let Some(rng) = Virtio::find(RNG) else { return Ok(()) };
     for round in 0..8 {
         let mut queue = rng.start_tiny()?;
         rng.enable_messages(false);
@@ -100,7 +100,7 @@ static TAKEN: AtomicU64 = AtomicU64::new(0);
 /// The phase "flood": the function sends messages without end, to all CPUs and to the one of the lowest priority.
 pub fn flood() -> Outcome {
     const MESSAGES_TAKEN: u64 = 1000;
-    let Some(rng) = Rng::find() else { return Ok(()) };
+    let Some(rng) = Virtio::find(RNG) else { return Ok(()) };
     let queue = RefCell::new(rng.start_tiny()?);
     rng.enable_messages(false);
     let count = |_| {
@@ -141,7 +141,7 @@ pub fn reset_by_init() {
     if let Some(edu) = Function::find(ID_OF_EDU) {
         dma::start(edu, DESCRIPTORS + (1 << 20), 4096, true);
     }
-    let Some(rng) = Rng::find() else { return };
+    let Some(rng) = Virtio::find(RNG) else { return };
     let Ok(mut queue) = rng.start_tiny() else { return };
     rng.enable_messages(false);
     rng.set_vector(0, MESSAGES | ALL << DESTINATION, INIT << MODE);

@@ -11,7 +11,7 @@ use pc::{exception, machine, others};
 
 use crate::function::Function;
 use crate::job;
-use crate::virtio::Rng;
+use crate::virtio::{RNG, Virtio};
 
 /// The PC of these phases.
 pub struct Pc;
@@ -42,7 +42,7 @@ impl Machine for Pc {
         let up = Self::cpus() as u32 - 1;
         check!((0..ATTEMPTS).any(|_| start(up)), "other CPUs do not start");
         Function::all().for_each(Function::connect);
-        if let Some(rng) = Rng::find() {
+        if let Some(rng) = Virtio::find(RNG) {
             rng.reset()?;
         }
         Ok(())

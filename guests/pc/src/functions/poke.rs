@@ -10,7 +10,8 @@ pub fn start() {
     job::give(poke);
 }
 
-fn poke() {
+/// Accesses the window until [`job::stop`].
+pub fn poke() {
     let mut random = phase_machine::random();
     job::until_stopped(|| once(&mut random));
 }

@@ -4,13 +4,13 @@ use common::fail::Outcome;
 use common::random::Random;
 
 use crate::function::{ECAM, RAM, write};
-use crate::virtio::{AVAILABLE, BUFFER, DESCRIPTORS, Rng, USED};
+use crate::virtio::{AVAILABLE, BUFFER, DESCRIPTORS, RNG, USED, Virtio};
 use crate::{phase_machine, poke};
 
 /// The phase "rings".
 pub fn run() -> Outcome {
     let mut random = phase_machine::random();
-    let Some(rng) = Rng::find() else { return Ok(()) };
+    let Some(rng) = Virtio::find(RNG) else { return Ok(()) };
     poke::start();
     for _ in 0..200 {
         rng.reset()?;
@@ -35,7 +35,7 @@ pub fn run() -> Outcome {
 }
 
 /// Returns an address outside of RAM, or one in the buffer.
-fn foreign(rng: Rng, random: &mut Random) -> u64 {
+fn foreign(rng: Virtio, random: &mut Random) -> u64 {
     match random.below(9) {
         0 => 0xfee0_0000 + random.below(1 << 20),
         1 => RAM + random.below(1 << 30),

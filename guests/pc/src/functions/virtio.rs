@@ -1,4 +1,4 @@
-//! A `virtio-rng` function: its registers, its queue, and its vectors.
+//! A virtio function: its registers, its queues, and its vectors.
 
 use common::check;
 use common::fail::{Fail, Outcome};
@@ -6,8 +6,9 @@ use pc::others;
 
 use crate::function::{Function, read, write};
 
-/// Vendor and device.
-const ID: u32 = 0x1044_1af4;
+/// Vendor and device of `virtio-rng`, and of `virtio-serial`.
+pub const RNG: u32 = 0x1044_1af4;
+pub const SERIAL: u32 = 0x1043_1af4;
 /// Memory of the queue: descriptors, available ring, used ring, and the buffer.
 pub const DESCRIPTORS: u64 = 41 << 20;
 pub const AVAILABLE: u64 = DESCRIPTORS + 0x1000;
@@ -36,28 +37,32 @@ const FEATURES: u64 = 1 | 2;
 
 /// The function.
 #[derive(Clone, Copy)]
-pub struct Rng {
+pub struct Virtio {
     pub function: Function,
-    /// Addresses of the common configuration, of the queue's notification and of the MSI-X table.
+    /// Addresses of the common configuration, of the first queue's notification and of the MSI-X table.
     pub common: u64,
     pub notify: u64,
+    /// Distance of the notifications of two queues.
+    pub step: u64,
     pub table: u64,
     /// Offset of the MSI-X capability.
     pub msix: u64,
 }
 
-impl Rng {
-    /// The function, with its BARs where [`Function::connect`] places them.
-    pub fn find() -> Option<Rng> {
-        let function = Function::find(ID)?;
+impl Virtio {
+    /// The function with this vendor and device, with its BARs where [`Function::connect`] places them.
+    pub fn find(id: u32) -> Option<Virtio> {
+        let function = Function::find(id)?;
+        let capability = |kind| function.capability(|header| header & 0xff == 9 && header >> 24 == kind);
         let structure = |kind| {
-            let at = function.capability(|header| header & 0xff == 9 && header >> 24 == kind)?;
+            let at = capability(kind)?;
             Some(function.place(u64::from(function.read(at + 4) & 7)) + u64::from(function.read(at + 8)))
         };
+        let step = function.read(capability(2)? + 16).into();
         let msix = function.capability(|header| header & 0xff == 0x11)?;
         let place = function.read(msix + 4);
         let table = function.place(u64::from(place & 7)) + u64::from(place & !7);
-        Some(Rng { function, common: structure(1)?, notify: structure(2)?, table, msix })
+        Some(Virtio { function, common: structure(1)?, notify: structure(2)?, step, table, msix })
     }
 
     /// Resets the device.
@@ -66,15 +71,23 @@ impl Rng {
     /// It does not become idle.
     pub fn reset(self) -> Outcome {
         write(self.common + STATUS, 1, 0);
-        check!(others::wait(|| read(self.common + STATUS, 1) == 0), "virtio-rng does not reset");
+        check!(others::wait(|| read(self.common + STATUS, 1) == 0), "a virtio function does not reset");
         Ok(())
     }
 
-    /// Sets up its queue, whose messages are of vector 0.
+    /// Sets up its first queue, whose messages are of vector 0.
     ///
     /// # Errors
     /// The device refuses.
     pub fn start(self, size: u64, addresses: [u64; 3]) -> Outcome {
+        self.start_queues([0], size, addresses)
+    }
+
+    /// Sets up queues at the same addresses. The messages of the nth of them are of vector n, from 0 on.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn start_queues(self, queues: impl IntoIterator<Item = u64>, size: u64, addresses: [u64; 3]) -> Outcome {
         self.reset()?;
         let set = |offset, bytes, value| write(self.common + offset, bytes, value);
         set(STATUS, 1, 1 | 2);
@@ -84,19 +97,21 @@ impl Rng {
         }
         set(STATUS, 1, ACCEPTED);
         set(MSIX_CONFIG, 2, 1);
-        set(QUEUE_SELECT, 2, 0);
-        set(QUEUE_SIZE, 2, size);
-        set(QUEUE_VECTOR, 2, 0);
-        for (index, address) in addresses.into_iter().enumerate() {
-            set(QUEUE_ADDRESSES + 8 * index as u64, 4, address & 0xffff_ffff);
-            set(QUEUE_ADDRESSES + 8 * index as u64 + 4, 4, address >> 32);
+        for (vector, queue) in (0..).zip(queues) {
+            set(QUEUE_SELECT, 2, queue);
+            set(QUEUE_SIZE, 2, size);
+            set(QUEUE_VECTOR, 2, vector);
+            for (index, address) in addresses.into_iter().enumerate() {
+                set(QUEUE_ADDRESSES + 8 * index as u64, 4, address & 0xffff_ffff);
+                set(QUEUE_ADDRESSES + 8 * index as u64 + 4, 4, address >> 32);
+            }
+            set(QUEUE_ENABLE, 2, 1);
         }
-        set(QUEUE_ENABLE, 2, 1);
         set(STATUS, 1, READY);
         if read(self.common + STATUS, 1) & ACCEPTED == ACCEPTED {
             return Ok(());
         }
-        Err(Fail::new(format_args!("virtio-rng refuses the driver")))
+        Err(Fail::new(format_args!("a virtio function refuses the driver")))
     }
 
     /// Starts the device with a queue of two descriptors, each of a byte. Returns the queue.
@@ -133,7 +148,7 @@ impl Rng {
 
 /// A queue of two descriptors.
 pub struct Queue {
-    rng: Rng,
+    rng: Virtio,
     next: u64,
 }
 
