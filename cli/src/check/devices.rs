@@ -42,6 +42,7 @@ pub fn explain(machine: &MachineConfig, index: usize) -> Vec<(&'static str, Stri
     if !facts.is_empty() {
         let exits = match vm.techniques.interrupts {
             Interrupts::Virtual if machine.arch == Arch::Aarch64 => "each exits, but none if the machine has GICv4",
+            Interrupts::Virtual | Interrupts::Direct if machine.arch == Arch::X86_64 => "each exits, as AVIC is not used",
             Interrupts::Virtual | Interrupts::Direct => "each exits",
         };
         let paths = match machine.arch {

@@ -84,6 +84,27 @@ fn assigned_functions() {
 }
 
 #[test]
+fn devices_of_a_pc() {
+    let config = config(
+        "[machine]\narch = \"x86_64\"\ncpu = \"max\"\n[[vm]]\nkernel = \"debian\"\n[[vm.pci]]\nfunction = \"0000:00:09.0\"\n\
+         [[vm.disk]]\nfile = \"a.img\"\nformat = \"raw\"\n[[vm.net]]\nforward = [\"2222:22\"]\n",
+    );
+    let text = explain(&config, &[], None).text();
+    let alone = "assigned: it is this VM's alone. The guest finds it at 0000:00";
+    for line in [
+        &format!("  PCI function   0000:00:09.0, {alone}:01.0"),
+        &format!("  disk           /dev/vda: a.img (raw, not there yet), QEMU's virtio-blk at 0000:00:02.0, {alone}:02.0"),
+        &format!("  network        through the emulator, port 2222 leads to 22, QEMU's virtio-net at 0000:00:03.0, {alone}:03.0"),
+        "DMA and messages go through the IOMMU, by tables of the VM's RAM and of its vectors: each exits, as AVIC is not used",
+        "  RAM            filled before the guest starts",
+        "  0x00c0000000-0x00dfffffff   512 MiB   BARs of PCI functions",
+        "  0x03f8-0x03ff   16550A UART, the console ",
+    ] {
+        assert!(text.contains(line), "{line} in:\n{text}");
+    }
+}
+
+#[test]
 fn served_networks() {
     let net = "[[vm.net]]\nserved = true\n";
     let config = config(&format!(
