@@ -88,6 +88,7 @@ impl Functions {
                 log!("{name}: function {address} can't be assigned: {reason}");
                 "a PCI function can't be assigned"
             })?;
+            function.report_interrupts(name);
             if let Some(injection) = &injection {
                 injection.set_device(list.len(), function.part.device);
             }

@@ -80,6 +80,7 @@ impl Functions {
                 log!("{name}: function {address} can't be assigned: {reason}");
                 "a PCI function can't be assigned"
             })?;
+            function.report_interrupts(name);
             list.push(function).map_err(|_| "too many PCI functions")?;
         }
         Ok(Functions { vm, dma, list: List::new(list), invalidations: Invalidations::new(second_stage) })
