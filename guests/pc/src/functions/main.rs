@@ -15,6 +15,7 @@ mod dma;
 mod function;
 mod job;
 mod messages;
+mod modes;
 mod phase_machine;
 mod poke;
 mod rings;
@@ -30,11 +31,12 @@ use pc::{console, lapic, machine};
 use function::{Function, ID_OF_EDU};
 use phase_machine::Pc;
 
-const PHASES: [Phase; 7] = [
+const PHASES: [Phase; 8] = [
     ("config", config::run),
     ("bars", bars::run),
     ("dma", dma::run),
     ("rings", rings::run),
+    ("modes", modes::run),
     ("messages", messages::run),
     ("inits", messages::inits),
     ("flood", messages::flood),

@@ -44,6 +44,11 @@ impl FunctionPart for Part {
     }
 
     fn direct(&mut self, number: usize, vector: Option<Vector>) -> Directed {
+        // A masked entry may be half written, with the address of one message and the data of another. Messages that have not been taken
+        // yet are of the former entry.
+        if vector.is_some_and(|vector| vector.masked) {
+            return Directed { arrives: false, data: None };
+        }
         Directed { arrives: messages::route(self.first + number, vector), data: None }
     }
 
