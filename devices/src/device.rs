@@ -10,7 +10,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::thread;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl, opcode};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -127,18 +127,19 @@ impl Device {
         NonNull::new(start.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
-    /// Waits for an interrupt since the last call, or since the device was opened; or until one of the `others` is readable. Returns
-    /// whether there was an interrupt.
+    /// Waits for an interrupt since the last call, or since the device was opened; or until one of the `others` is readable, of which
+    /// there is one if there is a `limit` of the time. Returns whether there was an interrupt.
     ///
     /// # Errors
     /// The kernel's; one of the others can't be used any more.
-    pub fn wait(&self, others: Sources<'_>) -> io::Result<bool> {
+    pub fn wait(&self, others: Sources<'_>, limit: Option<Duration>) -> io::Result<bool> {
         if others.iter().all(Option::is_none) {
             return self.read().map(|()| true);
         }
         let others = others.map(|file| file.unwrap_or(self.file.as_fd()));
         let mut files = [self.file.as_fd(), others[0], others[1]].map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN));
-        match poll(&mut files, None) {
+        let limit = limit.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
+        match poll(&mut files, limit.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

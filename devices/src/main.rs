@@ -239,7 +239,7 @@ fn run_mapped<B: Backend>(
             told = Some(is_off);
             tell(if is_off { supervisor::OFF } else { supervisor::ON });
         }
-        has_events = device.wait(server.sources())?;
+        has_events = device.wait(server.sources(), server.patience())?;
     }
 }
 

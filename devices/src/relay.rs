@@ -130,13 +130,14 @@ impl Relay {
         self.memory.store(self.offered.to_le(), GuestAddress(self.available + INDEX), Ordering::Release).map_err(Error::GuestMemory)
     }
 
-    /// Takes the back end's answers.
+    /// Takes the back end's answers. Returns whether there were any.
     ///
     /// # Errors
     /// The back end answers what it was not asked.
-    pub fn collect(&mut self) -> io::Result<()> {
+    pub fn collect(&mut self) -> io::Result<bool> {
         let used = self.available + RING;
         let index: u16 = self.memory.load(GuestAddress(used + INDEX), Ordering::Acquire).map_err(io::Error::other)?;
+        let has_answers = self.answered != u16::from_le(index);
         while self.answered != u16::from_le(index) {
             let slot = GuestAddress(used + ENTRIES + USED_ENTRY * u64::from(self.answered % self.size));
             let [head, written]: [u32; 2] = self.memory.read_obj(slot).map_err(io::Error::other)?;
@@ -146,7 +147,7 @@ impl Relay {
             }
             self.answered = self.answered.wrapping_add(1);
         }
-        Ok(())
+        Ok(has_answers)
     }
 
     /// The next request that the client gets back: its head descriptor, and the number of bytes that were written. `None` if the back end

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use libc::c_long;
 use stile_virtio::{EventPage, server, status};
@@ -72,6 +73,11 @@ pub trait Backend {
     fn sources(&self, has_driver: bool) -> Sources<'_> {
         let _ = has_driver;
         Sources::default()
+    }
+
+    /// Time after which [`Self::serve`] is to be called though no file is readable.
+    fn patience(&self) -> Option<Duration> {
+        None
     }
 
     /// Completes the work for a client that has been turned off.
@@ -245,6 +251,11 @@ impl<R: Registers, B: Backend> Server<R, B> {
     /// Files, beside the device's, on which its process waits.
     pub fn sources(&self) -> Sources<'_> {
         self.backend.sources(self.has_driver())
+    }
+
+    /// Time after which buffers are to be used though nothing happens: [`Server::attend_backend`].
+    pub fn patience(&self) -> Option<Duration> {
+        self.backend.patience()
     }
 
     /// Whether a driver is running.

@@ -29,6 +29,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Time that a back end has for each reply of the protocol: one that hangs ends with this process, and is started again.
 const REPLY: Duration = Duration::from_secs(30);
 
+/// Time in which a back end has to answer some request, as long as it has any: one that hangs ends with this process, and is started again.
+/// A disk can be busy for a minute.
+const ANSWER: Duration = Duration::from_secs(240);
+
 /// Features of queues that a back end must have.
 const NEEDED: u64 = 1 << VIRTIO_F_VERSION_1 | 1 << VIRTIO_RING_F_INDIRECT_DESC | F_PROTOCOL_FEATURES;
 
@@ -57,6 +61,9 @@ pub struct VhostUser<const QUEUES: usize> {
     call: OwnedFd,
     is_running: bool,
     session: Option<Session>,
+    /// [`ANSWER`], and the time from which it counts: `None` while the back end has no requests.
+    limit: Duration,
+    waits_since: Option<Instant>,
 }
 
 impl<const QUEUES: usize> VhostUser<QUEUES> {
@@ -87,7 +94,15 @@ impl<const QUEUES: usize> VhostUser<QUEUES> {
         let kicks = kicks.try_into().map_err(|_| io::ErrorKind::InvalidData)?;
         let features = offered & kind.features;
         let session = kind.has_sessions.then(Session::default);
-        Ok(Self { back_end, features, configuration, relays, rings, kicks, call: event()?, is_running: false, session })
+        let call = event()?;
+        let (is_running, limit, waits_since) = (false, ANSWER, None);
+        Ok(Self { back_end, features, configuration, relays, rings, kicks, call, is_running, session, limit, waits_since })
+    }
+
+    /// Sets the time in which the back end has to answer some request, as long as it has any.
+    #[must_use]
+    pub fn with_limit(self, limit: Duration) -> Self {
+        Self { limit, ..self }
     }
 
     /// Starts the back end's queues. `features` are those that the driver accepts.
@@ -110,9 +125,13 @@ impl<const QUEUES: usize> VhostUser<QUEUES> {
     /// Relays requests and answers of one queue.
     fn relay(&mut self, memory: &GuestMemoryMmap, number: usize, queue: &mut Queue) -> Result<Progress, Error> {
         let relay = &mut self.relays[number];
-        if let Err(error) = relay.collect() {
-            self.give_up(&error);
-            return Ok(Progress::default());
+        match relay.collect() {
+            Ok(true) => self.waits_since = None,
+            Ok(false) => {}
+            Err(error) => {
+                self.give_up(&error);
+                return Ok(Progress::default());
+            }
         }
         let mut used = 0;
         while let Some((head, written)) = relay.next_answer() {
@@ -144,6 +163,18 @@ impl<const QUEUES: usize> VhostUser<QUEUES> {
         Ok(Progress { interrupt, more: refused != 0 || offered == BATCH || queue.enable_notification(memory)? })
     }
 
+    /// Gives up a back end that has had requests for long, and has answered none.
+    fn watch(&mut self) {
+        if self.relays.iter().all(Relay::is_idle) {
+            self.waits_since = None;
+            return;
+        }
+        let waits = self.waits_since.get_or_insert_with(Instant::now).elapsed();
+        if waits >= self.limit {
+            self.give_up(&io::Error::other(format!("it has answered no request for {} s", waits.as_secs())));
+        }
+    }
+
     /// Ends the connection, which ends the process when it next waits.
     fn give_up(&self, why: &dyn std::error::Error) {
         eprintln!("stile-devices: the back end failed: {why}");
@@ -156,7 +187,7 @@ impl<const QUEUES: usize> VhostUser<QUEUES> {
         loop {
             // Before the rings: an answer that comes later shows itself.
             self.clear_call()?;
-            self.relays.iter_mut().try_for_each(Relay::collect)?;
+            self.relays.iter_mut().try_for_each(|relay| relay.collect().map(drop))?;
             if self.relays.iter().all(Relay::is_idle) {
                 return Ok(());
             }
@@ -215,7 +246,12 @@ impl<const QUEUES: usize> Backend for VhostUser<QUEUES> {
             self.give_up(error);
         }
         self.is_running = stopped.is_err();
+        self.waits_since = None;
         stopped
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        self.waits_since.map(|since| self.limit.saturating_sub(since.elapsed()))
     }
 
     fn sources(&self, _: bool) -> Sources<'_> {
@@ -232,6 +268,7 @@ impl<const QUEUES: usize> Backend for VhostUser<QUEUES> {
             let Progress { interrupt, more } = self.relay(memory, number, queue)?;
             all = Progress { interrupt: all.interrupt | interrupt, more: all.more || more };
         }
+        self.watch();
         Ok(all)
     }
 }

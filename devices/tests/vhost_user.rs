@@ -15,6 +15,7 @@ use proptest::prelude::*;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{Pid, Signal, kill_process};
 use stile_devices::{DISK, VhostUser, confined};
 use stile_virtio::client;
 use tempfile::TempDir;
@@ -107,11 +108,15 @@ impl WithDisk {
 
     /// Ends the back end, and has another one take over, with another front end.
     fn restart(&mut self) {
+        self.restart_as(|front_end| front_end);
+    }
+
+    fn restart_as(&mut self, change: impl FnOnce(VhostUser<1>) -> VhostUser<1>) {
         self.back_end.kill().expect("the back end is killed");
         self.back_end.wait().expect("the back end has ended");
         let (back_end, backend) = start(self.folder.path(), &self.machine.memory, &self.window);
         self.back_end = back_end;
-        self.machine.replace_server(backend);
+        self.machine.replace_server(change(backend));
     }
 
     fn fill(&self, byte: u8, length: usize) {
@@ -184,6 +189,29 @@ fn the_end_of_the_back_end_is_noticed() {
     assert!(!client.wait());
     client.machine.reset();
     assert!(!client.machine.transport().is_quiet(), "the process's end acknowledges the reset");
+}
+
+/// A back end that hangs is given up after a time; one that answers, or has no requests, is not.
+#[test]
+fn a_back_end_that_answers_nothing_is_given_up() {
+    const LIMIT: Duration = Duration::from_millis(100);
+    let Some(mut client) = WithDisk::new() else { return };
+    client.restart_as(|front_end| front_end.with_limit(Duration::from_secs(1000)));
+    client.fill(7, 512);
+    assert_eq!(client.request(WRITE, 0, 512).0, 0);
+    assert_eq!(client.machine.server.patience(), None, "it has no requests");
+    client.restart_as(|front_end| front_end.with_limit(LIMIT));
+    assert_eq!(client.machine.server.patience(), None);
+    kill_process(Pid::from_child(&client.back_end), Signal::STOP).expect("the back end is stopped");
+    client.offer(READ, 0, 512);
+    assert!(client.machine.server.patience().is_some_and(|patience| patience <= LIMIT));
+    std::thread::sleep(LIMIT);
+    assert_eq!(client.machine.server.patience(), Some(Duration::ZERO));
+    client.machine.server.attend_backend();
+    assert!(!client.wait(), "the connection has ended");
+    client.restart();
+    assert_eq!(client.answer(), (0, 513), "the next one has the request");
+    assert_eq!(client.machine.bytes(DATA, 512), [7; 512]);
 }
 
 proptest! {
