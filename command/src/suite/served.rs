@@ -482,7 +482,7 @@ fn cut_off(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { config: Some(config.concat()), expect, ..Scenario::new("served/cut-off", "--exits --icount") })
 }
 
-/// A server that acknowledges no requests is reported, and its client's driver is told. A driver's reset ends if the server does not
+/// A server that acknowledges no requests, or answers none, is reported, and its client's driver is told. A driver's reset ends if the server does not
 /// acknowledge it. Virtual time passes at once while all vCPUs sleep.
 fn unanswered(programs: &Programs) -> Result<Scenario> {
     let config = [
@@ -492,6 +492,7 @@ fn unanswered(programs: &Programs) -> Result<Scenario> {
     ];
     let notes = [
         "web waits: server runs, but has not acknowledged requests to device 1 (block)",
+        "web waits: server has acknowledged requests to device 1 (block), but has answered none for 30 s",
         "web waits: server has not acknowledged a reset of device 1 (block)",
         "web: device 1 (block) fails: server has not acknowledged its reset",
     ];

@@ -24,12 +24,14 @@ mod events;
 mod features;
 pub mod pci;
 mod queue;
+mod requests;
 pub mod server;
 mod transport;
 mod waits;
 
 pub use events::{Event, EventPage};
 pub use queue::Queue;
+pub use requests::{Owed, Requests};
 pub use transport::{Effect, Transport};
 pub use waits::Awaited;
 

@@ -20,7 +20,7 @@ pub enum Effect {
 /// A device that a server offers to a client.
 #[derive(Clone, Debug)]
 pub struct Transport {
-    device: u32,
+    pub(crate) device: u32,
     /// The server's window on the client's RAM: its address and size, and the address of the RAM.
     window: [u64; 3],
     pub(crate) status: u32,
@@ -36,9 +36,9 @@ pub struct Transport {
     pub(crate) given_up: bool,
     /// Loads of the status no longer wait, until the next reset or an answer of the server.
     pub(crate) overdue: bool,
-    /// The server has left events unacknowledged for long: the driver finds DEVICE_NEEDS_RESET.
+    /// The server has left events unacknowledged, or requests unanswered, for long: the driver finds DEVICE_NEEDS_RESET.
     pub(crate) unanswered: bool,
-    /// Acknowledgments of events are being checked.
+    /// Acknowledgments of events, and answers, are being checked.
     pub(crate) watched: bool,
     pub(crate) features: Features,
     pub(crate) queues: [Queue; QUEUES],

@@ -1,6 +1,5 @@
 //! A driver's waits for a server: the values that it loads meanwhile, and the ends of waits.
 
-use crate::events::EventPage;
 use crate::server;
 use crate::transport::{Effect, Transport};
 
@@ -57,7 +56,7 @@ impl Transport {
     }
 
     /// Whether a driver runs and its server is online.
-    const fn is_served(&self) -> bool {
+    pub(crate) const fn is_served(&self) -> bool {
         self.is_running() && self.online && !self.cut_off
     }
 
@@ -66,32 +65,8 @@ impl Transport {
         self.is_served() && !self.unanswered
     }
 
-    /// Begins to watch whether the server acknowledges the events of a running driver. Returns the number of the last one that it says it
-    /// has seen; `None` without effect if it is watched already, or there is nothing to watch.
-    pub fn watch(&mut self, page: &EventPage) -> Option<u32> {
-        if self.watched || !self.is_served() {
-            return None;
-        }
-        self.watched = true;
-        Some(page.seen())
-    }
-
-    /// Whether events are watched.
-    #[inline]
-    pub const fn is_watched(&self) -> bool {
-        self.watched
-    }
-
-    /// Returns the number of the last event that the server says it has seen, if there are later ones; otherwise ends the watch.
-    pub fn unacknowledged(&mut self, page: &EventPage) -> Option<u32> {
-        let seen = page.seen();
-        self.watched &= self.is_served() && seen != self.events;
-        self.unanswered &= self.watched;
-        self.watched.then_some(seen)
-    }
-
-    /// Notes whether the server has left events of a running driver unacknowledged for long: the driver is interrupted, and finds
-    /// DEVICE_NEEDS_RESET until the server acknowledges one. The server does not see that bit.
+    /// Notes whether the server has been in [debt](crate::Owed) to a running driver for long: the driver is interrupted, and finds
+    /// DEVICE_NEEDS_RESET until the server makes progress. The server does not see that bit.
     pub fn set_unanswered(&mut self, is_unanswered: bool) -> Effect {
         let was_unanswered = core::mem::replace(&mut self.unanswered, is_unanswered);
         if is_unanswered && !was_unanswered { self.interrupt(server::CONFIG_CHANGED) } else { Effect::Nothing }

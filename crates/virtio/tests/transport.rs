@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use proptest::prelude::*;
 use stile_virtio::pci::{self, common};
-use stile_virtio::{Awaited, Effect, Event, EventPage, Transport, client, server, status};
+use stile_virtio::{Awaited, Effect, Event, EventPage, Owed, Transport, client, server, status};
 
 const BLOCK: u32 = 2;
 const KICK: Effect = Effect::Event(Event::Kick);
@@ -17,12 +17,17 @@ fn transport() -> Transport {
 
 /// Comes online with features 0x5_0000_0123, a queue of 128 descriptors, and a first word of configuration.
 fn serve(transport: &mut Transport) {
+    serve_queue(transport, 0);
+}
+
+/// [`serve`] with the queue of another number.
+fn serve_queue(transport: &mut Transport, queue: u32) {
     for (offset, value) in [
         (server::DEVICE_FEATURES_SEL, 0),
         (server::DEVICE_FEATURES, 0x123),
         (server::DEVICE_FEATURES_SEL, 1),
         (server::DEVICE_FEATURES, 4),
-        (server::QUEUE_SEL, 0),
+        (server::QUEUE_SEL, queue),
         (server::QUEUE_SIZE_MAX, 128),
         (server::CONFIG, 0x1122_3344),
         (server::CONTROL, server::CONTROL_ONLINE),
@@ -33,6 +38,11 @@ fn serve(transport: &mut Transport) {
 
 /// Initializes the device as drivers do (Virtio 1.2, section 3.1.1), up to DRIVER_OK. Returns that store's effect.
 fn drive(transport: &mut Transport) -> Effect {
+    drive_queue(transport, 0)
+}
+
+/// [`drive`] with the queue of another number.
+fn drive_queue(transport: &mut Transport, queue: u32) -> Effect {
     let write = |transport: &mut Transport, offset, value| assert_eq!(transport.write(offset, 4, value), Effect::Nothing);
     for (offset, value) in [
         (client::STATUS, 0),
@@ -48,7 +58,7 @@ fn drive(transport: &mut Transport) -> Effect {
     }
     assert_eq!(transport.read(client::STATUS, 4), Some(DRIVER_OK & !status::DRIVER_OK));
     for (offset, value) in [
-        (client::QUEUE_SEL, 0),
+        (client::QUEUE_SEL, queue),
         (client::QUEUE_SIZE, 64),
         (client::QUEUE_DESC, 0x4000_1000),
         (client::QUEUE_DESC + 4, 1),
@@ -181,6 +191,64 @@ fn loads_of_the_status_end_during_a_wait() {
     assert_eq!(transport.read(client::STATUS, 4), Some(DRIVER_OK));
 }
 
+/// The debt of a server, with these words in the client's memory.
+fn owed(transport: &mut Transport, page: &EventPage, words: &[(u64, u16)]) -> Option<Owed> {
+    let requests = transport.requests()?;
+    let unanswered = requests.unanswered(|at| words.iter().find(|(address, _)| *address == at).map(|(_, word)| *word));
+    transport.owed(page, &requests, unanswered)
+}
+
+/// Indexes of the available ring and of the used ring of [`drive`]'s queue.
+fn indexes(available: u16, used: u16) -> [(u64, u16); 2] {
+    [(0x4000_2002, available), (0x2_4000_3002, used)]
+}
+
+#[test]
+fn requests_that_are_acknowledged_are_to_be_answered() {
+    let (mut transport, page) = (running(), EventPage::new());
+    assert_eq!(transport.requests(), None, "not watched");
+    let _ = transport.publish(&page, Event::Kick);
+    assert_eq!(transport.watch(&page), Some(Owed::Acknowledgments(0)));
+    assert_eq!(owed(&mut transport, &page, &indexes(3, 1)), Some(Owed::Acknowledgments(0)));
+    page.acknowledge();
+    let debt = owed(&mut transport, &page, &indexes(3, 1));
+    assert_eq!(debt, Some(Owed::Answers(1)));
+    assert_ne!(debt.map(Owed::progress), Some(Owed::Acknowledgments(1).progress()));
+    let _ = transport.set_unanswered(true);
+    assert_eq!(owed(&mut transport, &page, &indexes(0, u16::MAX)), Some(Owed::Answers(0xffff)), "progress, with another index");
+    // An event after the load of the rings, whose request they do not show.
+    let requests = transport.requests().unwrap();
+    let _ = transport.publish(&page, Event::Kick);
+    page.acknowledge();
+    assert_eq!(transport.owed(&page, &requests, None), Some(Owed::Acknowledgments(2)));
+    assert!(!transport.is_answering());
+    assert_eq!(owed(&mut transport, &page, &indexes(3, 3)), None);
+    assert!(!transport.is_watched() && transport.is_answering());
+    // Rings that can't be loaded; a device that has to be reset.
+    let _ = transport.watch(&page);
+    assert_eq!(owed(&mut transport, &page, &indexes(4, 3)[..1]), None);
+    let _ = transport.watch(&page);
+    let _ = transport.server_write(server::NEEDS_RESET, 1);
+    assert_eq!(owed(&mut transport, &page, &indexes(4, 3)), None);
+}
+
+#[test]
+fn buffers_for_input_are_no_requests() {
+    // Of net and console, the second queue has the driver's output; of block, rng and fs, each queue has requests; of balloon and vsock none.
+    for (device, expected) in
+        [(1, [false, true]), (2, [true; 2]), (3, [false, true]), (4, [true; 2]), (5, [false; 2]), (19, [false; 2]), (26, [true; 2])]
+    {
+        for (queue, is_request) in (0..).zip(expected) {
+            let (mut transport, page) = (Transport::new(device, 0, 0, 0), EventPage::new());
+            serve_queue(&mut transport, queue);
+            assert_eq!(drive_queue(&mut transport, queue), STATE);
+            let _ = transport.watch(&page);
+            let debt = owed(&mut transport, &page, &indexes(1, 0));
+            assert_eq!(debt, is_request.then_some(Owed::Answers(0)), "queue {queue} of device {device}");
+        }
+    }
+}
+
 #[test]
 fn a_driver_is_told_of_unacknowledged_requests() {
     let (mut transport, page) = (transport(), EventPage::new());
@@ -189,11 +257,12 @@ fn a_driver_is_told_of_unacknowledged_requests() {
     assert_eq!(drive(&mut transport), STATE);
     let _ = transport.publish(&page, Event::State);
     page.acknowledge();
-    assert_eq!((transport.watch(&page), transport.watch(&page)), (Some(1), None));
-    assert_eq!(transport.unacknowledged(&page), None);
+    assert_eq!((transport.watch(&page), transport.watch(&page)), (Some(Owed::Acknowledgments(1)), None));
+    assert_eq!(owed(&mut transport, &page, &[]), None);
     assert!(!transport.is_watched());
     let _ = transport.publish(&page, Event::Kick);
-    assert_eq!((transport.watch(&page), transport.unacknowledged(&page)), (Some(1), Some(1)));
+    assert_eq!(transport.watch(&page), Some(Owed::Acknowledgments(1)));
+    assert_eq!(owed(&mut transport, &page, &[]), Some(Owed::Acknowledgments(1)));
     assert!(transport.is_answering());
     assert_eq!(transport.set_unanswered(true), Effect::SignalClient(server::CONFIG_CHANGED));
     assert_eq!(transport.set_unanswered(true), Effect::Nothing);
@@ -201,17 +270,17 @@ fn a_driver_is_told_of_unacknowledged_requests() {
     assert_eq!(transport.read(client::STATUS, 4), Some(DRIVER_OK | status::NEEDS_RESET));
     assert_eq!(transport.server_read(server::STATE), DRIVER_OK, "the server goes on");
     page.acknowledge();
-    assert_eq!(transport.unacknowledged(&page), None);
+    assert_eq!(owed(&mut transport, &page, &[]), None);
     assert_eq!(transport.read(client::STATUS, 4), Some(DRIVER_OK));
     // A server that comes back is given time.
     let _ = transport.publish(&page, Event::Kick);
-    assert_eq!(transport.watch(&page), Some(2));
+    assert_eq!(transport.watch(&page), Some(Owed::Acknowledgments(2)));
     let _ = transport.set_unanswered(true);
     transport.server_ended();
     assert!(!transport.is_watched());
     serve(&mut transport);
     assert_eq!(transport.read(client::STATUS, 4), Some(DRIVER_OK));
-    assert_eq!(transport.watch(&page), Some(2));
+    assert_eq!(transport.watch(&page), Some(Owed::Acknowledgments(2)));
 }
 
 #[test]

@@ -14,6 +14,8 @@ pub mod kind {
     pub const TURN_OFF: u32 = 0x1002;
     /// The server acknowledges nothing for 100 s, and then answers.
     pub const SLEEP: u32 = 0x1003;
+    /// The server acknowledges the request, and answers it after 400 s.
+    pub const DELAY: u32 = 0x1004;
 }
 
 /// Bytes of a sector.

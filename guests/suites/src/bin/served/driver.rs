@@ -26,6 +26,7 @@ pub const AWAY: &[Test] =
 pub const UNANSWERED: &[Test] = payload::tests![
     a_server_comes,
     sectors_keep_what_is_written,
+    the_driver_is_told_of_unacknowledged_requests,
     the_driver_is_told_of_unanswered_requests,
     a_reset_that_is_not_acknowledged_ends,
     the_disk_works_again,
@@ -222,19 +223,29 @@ fn the_server_is_turned_on_again() -> Outcome {
 
 /// Waits for a condition, asleep, for at most some minutes.
 fn becomes(condition: impl Fn() -> bool) -> bool {
-    (0..400).any(|_| {
-        let is_so = condition();
-        if !is_so {
-            memory::sleep_a_second();
+    let end = wait::now() + 450 * wait::frequency();
+    while !condition() {
+        if wait::now() > end {
+            return false;
         }
-        is_so
-    })
+        memory::sleep_a_second();
+    }
+    true
 }
 
 /// While the server acknowledges no requests, the driver finds DEVICE_NEEDS_RESET.
+fn the_driver_is_told_of_unacknowledged_requests() -> Outcome {
+    the_driver_is_told_of(kind::SLEEP)
+}
+
+/// While the server answers none of the requests that it has acknowledged, the driver finds DEVICE_NEEDS_RESET.
 fn the_driver_is_told_of_unanswered_requests() -> Outcome {
+    the_driver_is_told_of(kind::DELAY)
+}
+
+fn the_driver_is_told_of(kind: u32) -> Outcome {
     let before = read16(queue() + place::USED + 2);
-    send(kind::SLEEP, 0);
+    send(kind, 0);
     check!(becomes(|| function::status() == RUNNING | NEEDS_RESET), "status {:#x}", function::status());
     check_eq!(read16(queue() + place::USED + 2), before, "used index");
     check!(becomes(|| read16(queue() + place::USED + 2) != before), "the request is not answered");

@@ -43,6 +43,14 @@ pub fn sleep_a_second() {
     irq::take();
 }
 
+/// Sleeps for a number of seconds at least. Waits for interrupts may end early.
+pub fn sleep(seconds: u64) {
+    let end = wait::now() + seconds * wait::frequency();
+    while wait::now() < end {
+        sleep_a_second();
+    }
+}
+
 /// The `number`th of some pages, which nothing else uses and no reset changes.
 pub fn page(number: u64) -> u64 {
     (machine::free_ram().end & !4095) - (number + 1) * 4096

@@ -14,8 +14,9 @@ const EVENTS: u64 = 0x0701_0000;
 const FIRST_INTID: u32 = 56;
 /// Clients at most.
 const MOST: usize = 8;
-/// Seconds of [`kind::SLEEP`].
+/// Seconds of [`kind::SLEEP`] and of [`kind::DELAY`].
 const SLEEP: u64 = 100;
+const DELAY: u64 = 400;
 /// Status of a request: failed.
 const FAILED: u8 = 1;
 
@@ -203,6 +204,10 @@ impl Slot {
             }
             kind::REBOOT | kind::TURN_OFF => println!("server: is back"),
             kind::SLEEP => (0..SLEEP).for_each(|_| memory::sleep_a_second()),
+            kind::DELAY => {
+                self.acknowledge();
+                memory::sleep(DELAY);
+            }
             kind::END => write8(self.ended, 1),
             _ => result = FAILED,
         }

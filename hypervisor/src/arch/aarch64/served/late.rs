@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use stile_virtio::{Awaited, device_name};
+use stile_virtio::{Awaited, Owed, device_name};
 
 use super::link::Link;
 use crate::arch::aarch64::host::timer;
@@ -16,7 +16,9 @@ pub const GIVEN_UP: u64 = 300;
 /// Seconds after which the next check of its VM ends a load of the status: the sum is less than Linux's limit for a CPU that is stuck.
 pub const STATUS_WAITS: u64 = 4;
 /// Seconds after which a driver is told that its server does not acknowledge requests.
-pub const UNANSWERED: u64 = 60;
+pub const UNACKNOWLEDGED: u64 = 60;
+/// Seconds after which a driver is told that its server answers none of the requests that it has acknowledged: a disk can be busy for a minute.
+pub const UNANSWERED: u64 = 300;
 
 /// Seconds after which a server is cut off that has not acknowledged a reset, of its client's VM or by a driver.
 const CUT_OFF: u64 = 60;
@@ -56,19 +58,28 @@ pub fn report_failure(link: &Link) {
     );
 }
 
-/// Reports that a server leaves the requests of a client unanswered.
+/// Reports that a server does not acknowledge, or does not answer, the requests of a client.
 #[cold]
-pub fn report_unanswered(link: &Link) {
+pub fn report_debt(link: &Link, owed: Owed) {
     let (Some(client), Some(server)) = (get(link.client), get(link.server)) else { return };
     let (name, number, device, server, is_held) = (client.name, link.number, device_name(link.device), server.name, server.power.is_held());
-    if is_held {
-        log_of!(client, "{name} waits: requests to device {number} ({device}) are not answered, as {server} is paused. Resume {server}");
-    } else {
-        log_of!(
+    match owed {
+        _ if is_held => {
+            log_of!(
+                client,
+                "{name} waits: requests to device {number} ({device}) are not answered, as {server} is paused. Resume {server}"
+            );
+        }
+        Owed::Acknowledgments(_) => log_of!(
             client,
             "{name} waits: {server} runs, but has not acknowledged requests to device {number} ({device}) for {REPORTED} s. See the console of \
              {server}, and restart {server} if it hangs: it finds the requests again"
-        );
+        ),
+        Owed::Answers(_) => log_of!(
+            client,
+            "{name} waits: {server} has acknowledged requests to device {number} ({device}), but has answered none for {REPORTED} s. See the \
+             console of {server}, and restart {server} if its disk or network is not just slow: it finds the requests again"
+        ),
     }
 }
 

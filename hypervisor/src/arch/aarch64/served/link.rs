@@ -8,7 +8,7 @@ use stile_board::{MAX_SERVED, MAX_VMS, intid, map};
 use stile_lock::TicketLock;
 use stile_paging::PAGE_SIZE;
 use stile_paging::frames::Piece;
-use stile_virtio::{Awaited, Effect, EventPage, Transport, server};
+use stile_virtio::{Awaited, Effect, EventPage, Owed, Transport, server};
 
 use super::function::Function;
 use super::waiting;
@@ -47,8 +47,8 @@ pub struct Link {
     pub since: AtomicU64,
     /// It was reported that the client waits.
     pub is_reported: AtomicBool,
-    /// Number of the last event that the server had acknowledged at the last check, with later ones unacknowledged.
-    pub seen: AtomicU32,
+    /// Progress of a server that is watched, at the last check: [`Owed::progress`].
+    pub progress: AtomicU64,
 }
 
 /// The links of a server by slot; null for unused slots. Written when a client is created.
@@ -128,28 +128,31 @@ impl Link {
         }
     }
 
-    /// Starts checks whether the server acknowledges the events of a running driver.
+    /// Starts checks whether the server acknowledges the events of a running driver, and answers its requests.
     #[cold]
     #[inline(never)]
     pub fn watch_events(&self) {
-        if let Some(seen) = self.transport.lock().watch(self.events) {
-            self.seen.store(seen, Ordering::Relaxed);
+        if let Some(owed) = self.transport.lock().watch(self.events) {
+            self.progress.store(owed.progress(), Ordering::Relaxed);
             self.note_time();
             waiting::begin();
         }
     }
 
-    /// Returns the time since which the server leaves events of a running driver unacknowledged, in ticks of the counter; `None` if there
-    /// are no such events. `now`: the time, in the same unit.
-    pub fn unanswered_since(&self, now: u64) -> Option<u64> {
-        let seen = self.transport.lock().unacknowledged(self.events)?;
-        if self.seen.swap(seen, Ordering::Relaxed) != seen {
-            // The server makes progress: the wait begins anew.
+    /// Returns the debt of the server to a running driver, and the time since which it has made no progress, in ticks of the counter;
+    /// `None` if it has no debt. `now`: the time, in the same unit.
+    pub fn owed_since(&self, now: u64) -> Option<(Owed, u64)> {
+        let client = vm::get(self.client)?;
+        let requests = self.transport.lock().requests()?;
+        let unanswered = requests.unanswered(|at| client.load(at & !7).map(|word| (word >> (8 * (at & 7))) as u16));
+        let owed = self.transport.lock().owed(self.events, &requests, unanswered)?;
+        if self.progress.swap(owed.progress(), Ordering::Relaxed) != owed.progress() {
+            // The wait begins anew.
             self.since.store(now, Ordering::Relaxed);
             self.is_reported.store(false, Ordering::Relaxed);
             self.change(|transport| transport.set_unanswered(false));
         }
-        Some(self.since.load(Ordering::Relaxed))
+        Some((owed, self.since.load(Ordering::Relaxed)))
     }
 
     /// Loads for the client. Returns `None` if the load waits: [`Link::answer`] wakes its vCPU.

@@ -93,7 +93,7 @@ impl Served {
                 balloon: AtomicU32::new(0),
                 since: AtomicU64::new(0),
                 is_reported: AtomicBool::new(false),
-                seen: AtomicU32::new(0),
+                progress: AtomicU64::new(0),
             };
             let link = link::publish(arena.allocate()?.write(link)).ok_or(UNKNOWN)?;
             if let Some(server) = get(server) {

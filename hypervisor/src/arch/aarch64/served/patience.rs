@@ -5,10 +5,10 @@
 
 use core::sync::atomic::Ordering;
 
-use stile_virtio::device_name;
+use stile_virtio::{Owed, device_name};
 
 use super::Served;
-use super::late::{GIVEN_UP, REPORTED, STATUS_WAITS, UNANSWERED, report, report_unanswered};
+use super::late::{GIVEN_UP, REPORTED, STATUS_WAITS, UNACKNOWLEDGED, UNANSWERED, report, report_debt};
 use super::link::Link;
 use super::waiting::{self, PART};
 use crate::arch::aarch64::host::timer;
@@ -26,7 +26,7 @@ pub fn look(now: u64) {
 
 /// Reports a wait that lasts, or ends it. Returns whether the alarm is needed further.
 fn look_at(link: &Link, now: u64) -> bool {
-    let Some((awaited, since)) = link.waits_since() else { return look_at_events(link, now) };
+    let Some((awaited, since)) = link.waits_since() else { return look_at_debt(link, now) };
     let seconds = now.saturating_sub(since) / timer::frequency();
     if seconds >= REPORTED && !link.is_reported.swap(true, Ordering::Relaxed) {
         report(link, awaited);
@@ -49,18 +49,21 @@ fn look_at(link: &Link, now: u64) -> bool {
     false
 }
 
-/// Reports a server that does not acknowledge the requests of a running driver, and then tells the driver. Returns whether the alarm is
-/// needed further.
-fn look_at_events(link: &Link, now: u64) -> bool {
-    let Some(since) = link.unanswered_since(now) else {
+/// Reports a server that is in debt to a running driver, and then tells the driver. Returns whether the alarm is needed further.
+fn look_at_debt(link: &Link, now: u64) -> bool {
+    let Some((owed, since)) = link.owed_since(now) else {
         link.is_reported.store(false, Ordering::Relaxed);
         return false;
     };
     let seconds = now.saturating_sub(since) / timer::frequency();
     if seconds >= REPORTED && !link.is_reported.swap(true, Ordering::Relaxed) {
-        report_unanswered(link);
+        report_debt(link, owed);
     }
-    if seconds >= UNANSWERED {
+    let limit = match owed {
+        Owed::Acknowledgments(_) => UNACKNOWLEDGED,
+        Owed::Answers(_) => UNANSWERED,
+    };
+    if seconds >= limit {
         link.change(|transport| transport.set_unanswered(true));
     }
     true
