@@ -23,6 +23,7 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         never_online(programs)?,
         cut_off(programs)?,
         unanswered(programs)?,
+        paused(programs)?,
         balloon(programs)?,
         request_budget(programs)?,
         debian(),
@@ -500,6 +501,23 @@ fn unanswered(programs: &Programs) -> Result<Scenario> {
     let output = ["server: is cut off", "PASS the_disk_works_again", PASSED].map(String::from).into();
     let expect = Expect { output, notes, ..passed() };
     Ok(Scenario { config: Some(config.concat()), expect, ..Scenario::new("served/unanswered", "--exits --icount") })
+}
+
+/// A server that the operator has paused is not cut off by a driver's reset. Virtual time passes at once while all vCPUs sleep.
+fn paused(programs: &Programs) -> Result<Scenario> {
+    let config = [
+        "[machine]\ncpus = 1\n\n".to_owned(),
+        vm(programs, "web", "served", "stile paused", "server")?,
+        vm(programs, "server", "served", "stile server", "")?,
+    ];
+    let steps = vec![
+        Step::new("pause the server", "pause m/server", &["m/server is paused"]),
+        Step::new("resume the server", "resume m/server", &["m/server runs"]),
+    ];
+    let waits = "web waits: the reset of device 1 (block) is not acknowledged, as server is paused";
+    let notes = vec![waits.into(), NO_DIFFERENCE.into(), NO_DIFFERENCE.into()];
+    let expect = Expect { output: vec![PASSED.into()], notes, absent: vec!["fails: server"], ..passed() };
+    Ok(Scenario { config: Some(config.concat()), steps, expect, ..Scenario::new("served/paused", "--exits --icount") })
 }
 
 /// A server gives blocks of its client's RAM back to Stile; they come back clear, and no exit is longer than an exit may be. Virtual time

@@ -123,6 +123,7 @@ pub const NAMES: &[&str] = &[
     "served/console",
     "served/cut-off",
     "served/host-sockets",
+    "served/paused",
     "served/server-dies",
     "served/sockets",
     "served/unanswered",

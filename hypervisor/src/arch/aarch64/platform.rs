@@ -8,7 +8,7 @@ use stile_wire::Decoded;
 
 use crate::arch::aarch64::Arch;
 use crate::arch::aarch64::interrupts::delivery;
-use crate::arch::aarch64::served::patience;
+use crate::arch::aarch64::served::{self, patience};
 use crate::arch::contract::Platform;
 use crate::device::Line;
 use crate::vm::Vm;
@@ -54,6 +54,7 @@ impl Platform for Arch {
         if vm.vcpus.iter().all(|vcpu| !vcpu.arch.has_el2) {
             vm.arch.hold_time(ticks);
         }
+        served::server_resumed(vm.number, ticks);
     }
 
     fn forget_translations(vm: &Vm) {

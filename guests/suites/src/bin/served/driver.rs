@@ -32,6 +32,14 @@ pub const UNANSWERED: &[Test] = payload::tests![
     the_disk_works_again,
     the_end_is_announced
 ];
+pub const PAUSED: &[Test] = payload::tests![
+    a_server_comes,
+    sectors_keep_what_is_written,
+    the_server_is_paused,
+    a_paused_server_is_not_cut_off,
+    the_disk_is_as_before,
+    the_end_is_announced
+];
 pub const ALONE: &[Test] = payload::tests![it_is_identified, the_wait_for_a_server_ends];
 
 const INTID: u32 = 64;
@@ -265,6 +273,36 @@ fn a_reset_that_is_not_acknowledged_ends() -> Outcome {
 fn the_disk_works_again() -> Outcome {
     check!(becomes(|| start(SIZE).is_ok()), "the device can't be used");
     (0..SECTORS).try_for_each(check)
+}
+
+/// The operator pauses the server, for longer than it may take to acknowledge a reset.
+fn the_server_is_paused() -> Outcome {
+    println!("pause the server");
+    // Until a request is not answered for some seconds.
+    let answered = || {
+        let before = read16(queue() + place::USED + 2);
+        send(kind::READ, 0);
+        (0..5).any(|_| {
+            memory::sleep_a_second();
+            read16(queue() + place::USED + 2) != before
+        })
+    };
+    while answered() {}
+    Ok(())
+}
+
+/// A reset waits for a server that is paused.
+fn a_paused_server_is_not_cut_off() -> Outcome {
+    function::set_status(0);
+    for _ in 0..20 {
+        check_eq!(function::status(), NEEDS_RESET, "status before the end of the reset");
+        memory::sleep(10);
+    }
+    println!("resume the server");
+    while function::status() != 0 {
+        memory::sleep_a_second();
+    }
+    Ok(())
 }
 
 /// Leaves a request under way at the machine's reset.

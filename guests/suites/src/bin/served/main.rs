@@ -2,8 +2,8 @@
 //!
 //! Boot arguments: `driver` writes and reads the disk, through a reset of each side, and then ends. `count` makes `requests=N` and few
 //! others, and sleeps while it waits. `again` resets itself soon. `away` lets the server turn itself off.
-//! `unanswered` makes it acknowledge no requests for 100 s, and answer none for 400 s, and resets the device of a `stubborn` one. `alone`
-//! has no server.
+//! `unanswered` makes it acknowledge no requests for 100 s, and answer none for 400 s, and resets the device of a `stubborn` one. `paused`
+//! resets the device of one that the operator has paused. `alone` has no server.
 //! `balloon` fills RAM, which `balloons` gives back. `wild` attacks the server by its registers and queue, `rounds=N` times
 //! in each way; `wild others` a server that is not this program. `server` serves a disk in its RAM, `clients=N` of them, until each has
 //! said that it ends; with `stubborn` it acknowledges its first client's first reset only once it is cut off from that client's RAM.
@@ -41,6 +41,7 @@ fn main(entry: &Entry) -> ! {
         () if machine::has("balloons") => harness.run(|| {}, balloon::SERVER),
         () if machine::has("alone") => harness.run(|| {}, driver::ALONE),
         () if machine::has("unanswered") => harness.run(|| {}, driver::UNANSWERED),
+        () if machine::has("paused") => harness.run(|| {}, driver::PAUSED),
         () if machine::has("away") => harness.run(|| {}, driver::AWAY),
         () if memory::second_boot() => harness.run(|| {}, driver::AFTER_RESET),
         () => {

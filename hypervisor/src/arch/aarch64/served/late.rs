@@ -23,13 +23,13 @@ pub const UNANSWERED: u64 = 300;
 /// Seconds after which a server is cut off that has not acknowledged a reset, of its client's VM or by a driver.
 const CUT_OFF: u64 = 60;
 
-/// Whether a reset has waited long enough for its server to cut it off. Reports a long wait.
+/// Whether a reset has waited long enough for its server to cut it off: not while that is paused. Reports a long wait.
 pub fn ends(link: &Link) -> bool {
     let seconds = timer::now().saturating_sub(link.since.load(Ordering::Relaxed)) / timer::frequency();
     if seconds >= REPORTED && !link.is_reported.swap(true, Ordering::Relaxed) {
         report(link, Awaited::Reset);
     }
-    seconds >= CUT_OFF
+    seconds >= CUT_OFF && !link.server_is_paused()
 }
 
 /// Reports that a server was cut off.
@@ -62,9 +62,9 @@ pub fn report_failure(link: &Link) {
 #[cold]
 pub fn report_debt(link: &Link, owed: Owed) {
     let (Some(client), Some(server)) = (get(link.client), get(link.server)) else { return };
-    let (name, number, device, server, is_held) = (client.name, link.number, device_name(link.device), server.name, server.power.is_held());
+    let (name, number, device, server) = (client.name, link.number, device_name(link.device), server.name);
     match owed {
-        _ if is_held => {
+        _ if link.server_is_paused() => {
             log_of!(
                 client,
                 "{name} waits: requests to device {number} ({device}) are not answered, as {server} is paused. Resume {server}"
@@ -89,6 +89,10 @@ pub fn report(link: &Link, awaited: Awaited) {
     let (Some(client), Some(server)) = (get(link.client), get(link.server)) else { return };
     let (name, number, device, server, is_off) = (client.name, link.number, device_name(link.device), server.name, server.power.is_off());
     match awaited {
+        Awaited::Reset if link.server_is_paused() => log_of!(
+            client,
+            "{name} waits: the reset of device {number} ({device}) is not acknowledged, as {server} is paused. Resume {server}"
+        ),
         Awaited::Reset => log_of!(
             client,
             "{name} waits: {server} has not acknowledged a reset of device {number} ({device}) for {REPORTED} s. See the console of {server}, \

@@ -194,6 +194,19 @@ impl Link {
         self.since.store(timer::now(), Ordering::Relaxed);
     }
 
+    /// Excludes a pause of the server from waits for it. `ticks`: its length; `now`: its end, both in ticks of the counter.
+    pub fn exclude_pause(&self, ticks: u64, now: u64) {
+        let since = self.since.load(Ordering::Relaxed);
+        // A wait may have begun during the pause.
+        self.since.store(since.saturating_add(ticks).min(now), Ordering::Relaxed);
+        self.is_reported.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether the operator has paused the server.
+    pub fn server_is_paused(&self) -> bool {
+        vm::get(self.server).is_some_and(|server| server.power.is_held())
+    }
+
     /// Handles a start of the client's VM: none of its loads waits.
     pub fn forget_wait(&self) {
         self.awaited.store(false, Ordering::Relaxed);

@@ -21,6 +21,7 @@ use stile_lock::TicketLock;
 use stile_paging::frames::Piece;
 use stile_virtio::Transport;
 
+use crate::arch::aarch64::host::timer;
 use crate::arena::Arena;
 use crate::image;
 use crate::vm::{Vm, get, place};
@@ -247,4 +248,10 @@ pub fn server_ended(number: usize) {
         link.watch_requests();
     }
     links().for_each(reconnect);
+}
+
+/// VM `number` continues after a pause of this length, in ticks of the counter.
+pub fn server_resumed(number: usize, ticks: u64) {
+    let now = timer::now();
+    link::of_server(number).into_iter().flat_map(Slots::iter).for_each(|link| link.exclude_pause(ticks, now));
 }

@@ -63,7 +63,7 @@ fn look_at_debt(link: &Link, now: u64) -> bool {
         Owed::Acknowledgments(_) => UNACKNOWLEDGED,
         Owed::Answers(_) => UNANSWERED,
     };
-    if seconds >= limit {
+    if seconds >= limit && !link.server_is_paused() {
         link.change(|transport| transport.set_unanswered(true));
     }
     true
