@@ -132,7 +132,9 @@ impl Link {
     #[cold]
     #[inline(never)]
     pub fn watch_events(&self) {
-        if let Some(owed) = self.transport.lock().watch(self.events) {
+        // Not with the transport locked: the alarm has locks of its own.
+        let owed = self.transport.lock().watch(self.events);
+        if let Some(owed) = owed {
             self.progress.store(owed.progress(), Ordering::Relaxed);
             self.note_time();
             waiting::begin();
