@@ -63,6 +63,7 @@ targets! {
     report: "report",
     sampler: "sampler",
     snapshot: "snapshot",
+    vhost_user: "vhost-user",
     virtio: "virtio",
     vmx_entries: "vmx-entries",
     vmx_exits: "vmx-exits",

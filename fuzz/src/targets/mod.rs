@@ -22,6 +22,7 @@ mod queues;
 mod report;
 mod sampler;
 mod snapshot;
+mod vhost_user;
 mod virtio;
 mod vmx;
 mod walk;
@@ -68,6 +69,7 @@ pub const ALL: &[Target] = &[
     report::REPORT,
     sampler::SAMPLER,
     snapshot::SNAPSHOT,
+    vhost_user::REPLIES,
     virtio::VIRTIO,
     vmx::ENTRIES,
     vmx::EXITS,

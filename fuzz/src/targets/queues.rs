@@ -1,9 +1,11 @@
 //! Queues and requests of a served device's client, as the device's process reads them.
 
+use std::cell::Cell;
 use std::io;
 use std::ops::Range;
 
-use stile_devices::{Backend, Disk, Entropy, FailedFolder, Identity, Log, Network, Port, Vsock};
+use stile_devices::{Backend, Balloon, Disk, Entropy, FailedFolder, Identity, Log, Network, Port, Registers, Vsock};
+use stile_virtio::{EventPage, server};
 use virtio_queue::{Queue, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
@@ -17,7 +19,20 @@ pub const QUEUES: Target = Target {
     run: queues,
     seeds,
     mutations: 1000,
-    marks: &["disk", "network", "random bytes", "sockets", "console", "folder", "written", "senseless", "indirect"],
+    marks: &[
+        "disk",
+        "network",
+        "random bytes",
+        "sockets",
+        "console",
+        "folder",
+        "balloon",
+        "given",
+        "taken",
+        "written",
+        "senseless",
+        "indirect",
+    ],
 };
 
 /// The client's RAM.
@@ -30,6 +45,9 @@ const USED: u64 = 0x200;
 const DESCRIPTORS: u16 = 8;
 /// Buffers, and their content.
 const DATA: u64 = 0x2000;
+
+/// VIRTIO_BALLOON_F_MUST_TELL_HOST: without it, a balloon has no driver.
+const MUST_TELL_HOST: u64 = 1;
 
 /// Flags of a descriptor: a buffer that the device writes; a table of descriptors.
 const WRITE: u16 = 2;
@@ -57,10 +75,45 @@ impl Port for Wire {
     }
 }
 
+/// Stile's side of a balloon's registers: pages whose numbers have a bit of `answers` set by their lowest three bits are refused.
+struct Stile {
+    answers: u8,
+    last: Cell<u32>,
+    events: EventPage,
+}
+
+impl Registers for Stile {
+    fn read(&self, offset: u64) -> u32 {
+        assert!(matches!(offset, server::BALLOON_ANSWER | server::BALLOON_BLOCKS), "{offset:#x} is read");
+        let is_refused = self.answers >> (self.last.get() & 7) & 1 != 0;
+        if offset == server::BALLOON_ANSWER && is_refused { server::REFUSED } else { server::DONE }
+    }
+
+    fn write(&self, offset: u64, value: u32) {
+        match offset {
+            server::BALLOON_BEGIN => {}
+            server::BALLOON_GIVE => reach("given"),
+            server::BALLOON_TAKE => reach("taken"),
+            _ => panic!("{offset:#x} is written"),
+        }
+        self.last.set(value);
+    }
+
+    fn events(&self) -> &EventPage {
+        &self.events
+    }
+}
+
 fn queues(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let file = || tempfile::NamedTempFile::new().expect("a file");
-    match input.byte() % 6 {
+    let kind = input.byte();
+    match kind % 6 {
+        _ if kind >= 0xfc => {
+            reach("balloon");
+            let stile = Stile { answers: input.byte(), last: Cell::new(0), events: EventPage::new() };
+            serve_features(Balloon::new(stile, 1 << 20), MUST_TELL_HOST, &mut input);
+        }
         0 => {
             reach("disk");
             let file = file();
@@ -90,8 +143,13 @@ fn queues(bytes: &[u8]) {
     }
 }
 
+/// Serves queues of a driver that accepts no feature.
+fn serve<B: Backend>(backend: B, input: &mut Input<'_>) {
+    serve_features(backend, 0, input);
+}
+
 /// Serves queues with any content: the process returns, and writes nothing but used rings and buffers that the client made writable.
-fn serve<B: Backend>(mut backend: B, input: &mut Input<'_>) {
+fn serve_features<B: Backend>(mut backend: B, features: u64, input: &mut Input<'_>) {
     let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(BASE), SIZE)]).expect("memory");
     let mut writable: Vec<Range<u64>> = Vec::new();
     let mut is_indirect = false;
@@ -138,7 +196,7 @@ fn serve<B: Backend>(mut backend: B, input: &mut Input<'_>) {
         bytes
     };
     let before = all();
-    backend.start(&memory, 0, &queues).expect("queues that have no content yet");
+    backend.start(&memory, features, &queues).expect("queues that have no content yet");
     let mut rounds = 0;
     loop {
         rounds += 1;
@@ -214,6 +272,8 @@ fn seeds() -> Vec<Vec<u8>> {
         sockets,
         client(&[4], (1, 2), &[(0, 64, false)], b"hello"),
         indirect,
+        client(&[0xff, 2], (0, 2), &[(0, 16, false), (0x10, 4, false)], &[0, 0, 4, 0, 1, 0, 4, 0, 0xff, 0xff, 0xff, 0xff]),
+        client(&[0xff, 0], (1, 2), &[(0, 8, false)], &[0, 0, 4, 0, 1, 0, 4, 0]),
         client(&[5], (1, 2), &[(0, 40, false), (0x100, 16, true)], &[]),
     ]
 }
