@@ -6,7 +6,7 @@ use comfy_table::{Table, presets};
 use crate::args::PsArgs;
 use crate::control::client::Connection;
 use crate::control::directory::Directory;
-use crate::control::protocol::Status;
+use crate::control::protocol::{Status, VmStatus};
 use crate::{exit, out};
 
 /// Lists the machines that run, and their VMs. The status is [`exit::FAILURE`] if there are machines, and none answers.
@@ -45,11 +45,17 @@ fn table(machines: &[Status]) -> String {
         let up = up(machine.seconds);
         let mut first = [machine.name.clone(), machine.arch.name().to_owned(), machine.pid.to_string(), up];
         for vm in &machine.vms {
-            let row = std::mem::take(&mut first).into_iter().chain([vm.name.clone(), vm.state.name().to_owned()]);
+            let row = std::mem::take(&mut first).into_iter().chain([vm.name.clone(), state(vm)]);
             table.add_row(row);
         }
     }
     table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+}
+
+/// The state of a VM, with the served device for which it waits.
+fn state(vm: &VmStatus) -> String {
+    let state = vm.state.name();
+    vm.waits_for.as_ref().map_or_else(|| state.to_owned(), |wait| format!("{state}, waits for {} ({})", wait.server, wait.device))
 }
 
 /// A time in its largest unit.
@@ -66,15 +72,17 @@ fn up(seconds: u64) -> String {
 mod tests {
     use super::*;
     use crate::config::Arch;
-    use crate::control::protocol::{State, VmStatus};
+    use crate::control::protocol::{State, WaitsFor};
 
     #[test]
     fn each_vm_has_a_row() {
-        let vm = |name: &str, state| VmStatus { name: name.into(), state };
-        let vms = vec![vm("a", State::Running), vm("b", State::Off)];
+        let vm = |name: &str, state, waits_for| VmStatus { name: name.into(), state, waits_for };
+        let wait = WaitsFor { server: "disks".into(), device: "block".into(), number: 1 };
+        let vms = vec![vm("a", State::Running, None), vm("b", State::Off, None), vm("c", State::Running, Some(wait))];
         let shown = table(&[Status { name: "web".into(), pid: 42, arch: Arch::Aarch64, seconds: 150, vms }]);
         let rows: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[1], ["web", "aarch64", "42", "2", "min", "a", "running"]);
         assert_eq!(rows[2], ["b", "off"]);
+        assert_eq!(rows[3], ["c", "running,", "waits", "for", "disks", "(block)"]);
     }
 }

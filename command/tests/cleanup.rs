@@ -35,7 +35,7 @@ fn play(listener: &UnixListener) {
         let reply = match request {
             Request::Hello { version } => Reply::Hello { version },
             Request::Status => {
-                let vms = vec![VmStatus { name: "web".into(), state }];
+                let vms = vec![VmStatus { name: "web".into(), state, waits_for: None }];
                 Reply::Status(Status { name: "m".into(), pid: 1, arch: Arch::Aarch64, seconds: 5, vms })
             }
             Request::Sample => Reply::Sample(Sample { counter_hz: 1, ..Sample::default() }),

@@ -43,7 +43,7 @@ fn play(listener: &UnixListener, samples: u64, refused: u64) {
         let reply = match request {
             Request::Hello { version } => Reply::Hello { version },
             Request::Status => {
-                let vms = ["web", "db"].map(|name| VmStatus { name: name.into(), state: State::Running });
+                let vms = ["web", "db"].map(|name| VmStatus { name: name.into(), state: State::Running, waits_for: None });
                 Reply::Status(Status { name: "m".into(), pid: 1, arch: Arch::Aarch64, seconds: 5, vms: vms.into() })
             }
             Request::Sample => {

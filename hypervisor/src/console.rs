@@ -211,6 +211,15 @@ pub fn event(event: &Event) {
     }
 }
 
+/// Sends the operator a message if it has room, without a wait; never [`Event::Vm`]. Returns whether it had.
+#[allow(dead_code, reason = "not every architecture has served devices")]
+pub fn try_event(event: &Event) -> bool {
+    let mut console = CONSOLE.lock();
+    let taken = console.transmitter.event(event);
+    console.drain();
+    taken.is_ok()
+}
+
 /// Sends the last [`Event::Vm`] of a VM again.
 pub fn repeat_state(vm: usize) {
     let mut console = CONSOLE.lock();

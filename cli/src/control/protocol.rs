@@ -291,6 +291,20 @@ pub struct VmStatus {
     pub name: String,
     /// Its state.
     pub state: State,
+    /// The served device for which it has waited for long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<WaitsFor>,
+}
+
+/// A served device for which a VM waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitsFor {
+    /// The VM that serves it.
+    pub server: String,
+    /// Its type, as in a configuration.
+    pub device: String,
+    /// Its number among the VM's served devices, from 1.
+    pub number: u8,
 }
 
 /// Clocks of a VM that is restored: those that a pause stops.

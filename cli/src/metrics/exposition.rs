@@ -175,7 +175,7 @@ mod tests {
     }
 
     fn machine(vms: Vec<VmSample>) -> (Status, Sample) {
-        let states = vms.iter().map(|vm| VmStatus { name: vm.name.clone(), state: State::Paused }).collect();
+        let states = vms.iter().map(|vm| VmStatus { name: vm.name.clone(), state: State::Paused, waits_for: None }).collect();
         let usage = Usage { vm: "web".into(), budget: Kind::ExitTime, limit: 5, used: 6, exceeded: true, violations: 2, cause: None };
         let status = Status { name: "m".into(), pid: 1, arch: Arch::Aarch64, seconds: 9, vms: states };
         (status, Sample { counter_hz: 100, vms, budgets: vec![usage] })

@@ -2,15 +2,17 @@
 
 use std::time::Instant;
 
-use stile_wire::{Action, Answer};
+use stile_wire::{Action, Answer, Wait};
 
 use super::budgets::WATCHER;
 use super::clients::{Attached, Control, describe, state_of};
+use super::console::Console;
 use super::leaving::Leaving;
 use super::outcome::Fate;
 use super::sampler::Step;
 use super::{Session, line};
-use crate::control::protocol::{Bytes, Reply, Request, Status, VmStatus};
+use crate::config::served::device_name;
+use crate::control::protocol::{Bytes, Reply, Request, Status, VmStatus, WaitsFor};
 use crate::control::server::{ClientId, Message};
 
 impl Session<'_> {
@@ -197,7 +199,12 @@ impl Session<'_> {
 
     fn status(&self) -> Status {
         let vms = (0..self.names.len()).filter(|&console| !self.consoles[console].gone);
-        let vms = vms.map(|console| VmStatus { name: self.names[console].clone(), state: state_of(self.fate(console)) }).collect();
+        let vms = vms.map(|console| VmStatus {
+            name: self.names[console].clone(),
+            state: state_of(self.fate(console)),
+            waits_for: self.waits_for(console),
+        });
+        let vms = vms.collect();
         let control = self.control.as_ref();
         Status {
             name: control.map(|control| control.name().to_owned()).unwrap_or_default(),
@@ -206,6 +213,14 @@ impl Session<'_> {
             seconds: control.map_or(0, Control::seconds),
             vms,
         }
+    }
+
+    /// The served device for which a VM waits.
+    fn waits_for(&self, console: usize) -> Option<WaitsFor> {
+        let Console { line, vm, .. } = self.consoles[console];
+        let Wait { server, number, device } = *self.lines[line].story.waits.get(&usize::from(vm))?;
+        let server = self.consoles.iter().position(|other| (other.line, other.vm, other.gone) == (line, server, false))?;
+        Some(WaitsFor { server: self.names[server].clone(), device: device_name(device).to_owned(), number })
     }
 
     /// The console of a VM; of the first one without a name.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use stile_wire::{Crash, CrashReason, Event, VmState};
+use stile_wire::{Crash, CrashReason, Event, VmState, Wait};
 
 use crate::exit;
 use crate::out::Unwritable;
@@ -74,6 +74,8 @@ pub struct Story {
     pub fates: Vec<Fate>,
     /// Number of restarts, by VM index.
     pub restarts: BTreeMap<usize, u32>,
+    /// Served devices for which VMs wait, by VM index.
+    pub waits: BTreeMap<usize, Wait>,
     /// The CPU that panicked.
     pub panic: Option<u16>,
     /// The status of Stile's last message.
@@ -113,6 +115,8 @@ impl Story {
                 }
                 return Some(vm);
             }
+            Event::Waits { vm, wait: Some(wait) } => drop(self.waits.insert(vm.into(), wait)),
+            Event::Waits { vm, wait: None } => drop(self.waits.remove(&vm.into())),
             Event::Panic { cpu } => self.panic = Some(cpu),
             Event::End { status } => self.end = Some(status),
             _ => {}
@@ -326,6 +330,11 @@ mod tests {
             assert_eq!(story.tell(&Event::Vm { vm: 0, state }), Some(0));
             assert_eq!(story.fates, [Fate::Running]);
         }
+        let wait = Wait { server: 1, number: 2, device: 26 };
+        assert_eq!(story.tell(&Event::Waits { vm: 0, wait: Some(wait) }), None);
+        assert_eq!(story.waits, [(0, wait)].into());
+        story.tell(&Event::Waits { vm: 0, wait: None });
+        assert!(story.waits.is_empty());
         story.tell(&Event::Vm { vm: 0, state: VmState::Paused });
         assert!(story.fates == [Fate::Paused] && !story.fates[0].is_over());
         assert_eq!(story.tell(&Event::Vm { vm: 9, state: VmState::Restarted(1) }), None);

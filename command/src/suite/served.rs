@@ -512,7 +512,8 @@ fn paused(programs: &Programs) -> Result<Scenario> {
     ];
     let steps = vec![
         Step::new("pause the server", "pause m/server", &["m/server is paused"]),
-        Step::new("resume the server", "resume m/server", &["m/server runs"]),
+        Step::new("resume the server", "ps", &["running, waits for server (block)"]),
+        Step::new("", "resume m/server", &["m/server runs"]),
     ];
     let waits = "web waits: the reset of device 1 (block) is not acknowledged, as server is paused";
     let notes = vec![waits.into(), NO_DIFFERENCE.into(), NO_DIFFERENCE.into()];

@@ -40,7 +40,7 @@ pub use encode::{Encoder, Sink};
 pub use frame::{FrameError, MAX_FRAME, PROTOCOL_VERSION};
 pub use message::{
     Action, Answer, Bytes, Command, CpuTime, Crash, CrashReason, Decoded, Event, LedgerRow, LedgerTotal, Level, Piece, Row, Sample, Scope,
-    Text, Version, VmState,
+    Text, Version, VmState, Wait,
 };
 pub use records::Records;
 pub use transmit::{Full, MAX_LINE, RateLimit, Transmitter};

@@ -193,6 +193,13 @@ pub enum Event {
         /// Ticks of the counter that the command took.
         ticks: u64,
     },
+    /// The served device for which a virtual machine has waited for long, as Stile's log has it.
+    Waits {
+        /// The virtual machine's number, from 0.
+        vm: u8,
+        /// The first such device; `None` if there is none any more.
+        wait: Option<Wait>,
+    },
 }
 
 impl Event {
@@ -510,6 +517,17 @@ pub enum Level {
     Vmx,
     /// On AMD-V.
     Svm,
+}
+
+/// A served device for which its client waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wait {
+    /// The number of the virtual machine that serves it, from 0.
+    pub server: u8,
+    /// Its number among the client's served devices, from 1.
+    pub number: u8,
+    /// Its type (Virtio 1.2, section 5).
+    pub device: u32,
 }
 
 /// The state of a virtual machine.

@@ -113,6 +113,8 @@ fn event() -> impl Strategy<Value = Event> {
         any::<u16>().prop_map(|cpu| Event::Panic { cpu }),
         any::<u8>().prop_map(|status| Event::End { status }),
         any::<[u64; 2]>().prop_map(|[before, now]| Event::Memory { before, now }),
+        (any::<u8>(), any::<Option<([u8; 2], u32)>>())
+            .prop_map(|(vm, wait)| Event::Waits { vm, wait: wait.map(|([server, number], device)| Wait { server, number, device }) }),
         (any::<u32>(), any::<bool>()).prop_map(|(tag, done)| Event::Answer { tag, answer: if done { Answer::Done } else { Answer::NoVm } }),
     ]
 }

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering;
 use stile_virtio::{Awaited, Owed, device_name};
 
 use super::link::Link;
+use super::waiting;
 use crate::arch::aarch64::host::timer;
 use crate::console::log_of;
 use crate::vm::get;
@@ -28,6 +29,8 @@ pub fn ends(link: &Link) -> bool {
     let seconds = timer::now().saturating_sub(link.since.load(Ordering::Relaxed)) / timer::frequency();
     if seconds >= REPORTED && !link.is_reported.swap(true, Ordering::Relaxed) {
         report(link, Awaited::Reset);
+        // The alarm tells the operator, too.
+        waiting::begin();
     }
     seconds >= CUT_OFF && !link.server_is_paused()
 }

@@ -3,25 +3,47 @@
 //! Once a load, or a request of a running driver, waits, an alarm checks one part of all VMs each second ([`waiting`]). A device is
 //! reported once until its server answers, or its client's VM starts again.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU8, Ordering};
 
+use stile_board::MAX_VMS;
 use stile_virtio::{Owed, device_name};
+use stile_wire::{Event, Wait};
 
 use super::Served;
 use super::late::{GIVEN_UP, REPORTED, STATUS_WAITS, UNACKNOWLEDGED, UNANSWERED, report, report_debt};
 use super::link::Link;
 use super::waiting::{self, PART};
 use crate::arch::aarch64::host::timer;
-use crate::console::log_of;
-use crate::vm::get;
+use crate::console::{self, log_of};
+use crate::vm::{Vm, get};
+
+/// Number of the device for which each client waits, from 1, as the operator knows; 0 if for none.
+static TOLD: [AtomicU8; MAX_VMS] = [const { AtomicU8::new(0) }; MAX_VMS];
 
 /// Looks at the clients of a part, at the time of the alarm.
 pub fn look(now: u64) {
     let part = waiting::part();
     let clients = (part * PART..(part + 1) * PART).filter_map(get);
-    let links = clients.flat_map(|client| client.arch.served.map_or(&[][..], Served::links));
-    let count = links.filter(|link| look_at(link, now)).count();
+    let count = clients.filter(|client| look_at_client(client, now)).count();
     waiting::end_part(count != 0, now);
+}
+
+/// Looks at the devices of a client, and tells the operator for which of them it waits. Returns whether the alarm is needed further: also
+/// until the operator is told of the end of a wait.
+fn look_at_client(client: &Vm, now: u64) -> bool {
+    let links = client.arch.served.map_or(&[][..], Served::links);
+    let count = links.iter().filter(|link| look_at(link, now)).count();
+    let reported = links.iter().find(|link| link.is_reported.load(Ordering::Relaxed));
+    let is_told = reported.map_or(0, |link| link.number as u8);
+    let told = &TOLD[client.number % MAX_VMS];
+    if told.load(Ordering::Relaxed) != is_told {
+        let wait = reported.map(|link| Wait { server: link.server as u8, number: is_told, device: link.device });
+        if !console::try_event(&Event::Waits { vm: client.number as u8, wait }) {
+            return true;
+        }
+        told.store(is_told, Ordering::Relaxed);
+    }
+    count != 0 || reported.is_some()
 }
 
 /// Reports a wait that lasts, or ends it. Returns whether the alarm is needed further.
@@ -52,7 +74,10 @@ fn look_at(link: &Link, now: u64) -> bool {
 /// Reports a server that is in debt to a running driver, and then tells the driver. Returns whether the alarm is needed further.
 fn look_at_debt(link: &Link, now: u64) -> bool {
     let Some((owed, since)) = link.owed_since(now) else {
-        link.is_reported.store(false, Ordering::Relaxed);
+        // A reset of the client's VM is reported elsewhere.
+        if link.transport.lock().is_quiet() {
+            link.is_reported.store(false, Ordering::Relaxed);
+        }
         return false;
     };
     let seconds = now.saturating_sub(since) / timer::frequency();
