@@ -36,6 +36,7 @@ pub fn connect(args: &ConnectArgs, until_signals: EndBySignal) -> Result<u8> {
         exits: args.session.exits,
         quiet: args.session.quiet,
         detached: false,
+        disk_errors: None,
     };
     session::run(request, signals)
 }

@@ -43,7 +43,7 @@ pub fn run(args: &RunArgs, until_signals: EndBySignal) -> Result<u8> {
     };
     let config = machine::configure(&args.machine)?;
     check(args, &config)?;
-    let functions = Functions::new(&config)?;
+    let mut functions = Functions::new(&config)?;
     let Machine { config, image, guests, memory } = machine::make(config, &options)?;
     // After reading the configuration, so that its mistakes are reported on any machine.
     emulator::ensure_for_model(config.arch, &config.cpu_model)?;
@@ -98,6 +98,7 @@ pub fn run(args: &RunArgs, until_signals: EndBySignal) -> Result<u8> {
         exits: args.session.exits,
         quiet: args.session.quiet,
         detached: detached.is_some(),
+        disk_errors: functions.errors.take(),
     };
     session::run(request, signals)
 }

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 
 use super::bridge::{self, Port};
 use super::drive::Drive;
+use super::errors::{DiskErrors, NAME};
 use super::folder::Folder;
 use super::network::{Forward, INWARD, Network};
 use super::sharing;
@@ -17,6 +18,8 @@ use crate::out;
 pub struct Functions {
     /// The arguments.
     pub arguments: Vec<String>,
+    /// By which the emulator tells of errors of disks, if there are any disks.
+    pub errors: Option<DiskErrors>,
     /// Disks, networks and folders so far.
     disks: usize,
     networks: usize,
@@ -37,6 +40,7 @@ impl Functions {
     /// An image or a port can't be used; a path is not UTF-8.
     pub fn new(machine: &MachineConfig) -> Result<Self> {
         let mut functions = Self::default();
+        let mut files = Vec::new();
         sharing::check(machine)?;
         for vm in &machine.vms {
             for drive in &vm.disks {
@@ -53,6 +57,7 @@ impl Functions {
             let mut addresses = vm.functions[named..].iter().map(|address| address.device());
             for (drive, device) in vm.disks.iter().zip(&mut addresses) {
                 functions.disk(drive, device)?;
+                files.push(drive.file.clone());
             }
             for (network, device) in vm.networks.iter().zip(&mut addresses) {
                 network.check()?;
@@ -62,13 +67,18 @@ impl Functions {
                 functions.folder(folder, device)?;
             }
         }
+        if !files.is_empty() {
+            let errors = DiskErrors::new(files)?;
+            functions.arguments.extend(errors.arguments());
+            functions.errors = Some(errors);
+        }
         Ok(functions)
     }
 
     fn disk(&mut self, drive: &Drive, device: u8) -> Result<()> {
         let file = value(&drive.file)?;
         let (read_only, format) = (if drive.read_only { "on" } else { "off" }, drive.format());
-        let id = format!("disk{}", self.disks);
+        let id = format!("{NAME}{}", self.disks);
         self.disks += 1;
         // Writes that the guest flushes are on the disk. With a full host, writes fail instead of suspending the machine.
         let options = "cache=writeback,discard=unmap,werror=report,rerror=report";

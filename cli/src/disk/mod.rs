@@ -11,6 +11,7 @@ pub mod contents;
 mod create;
 mod dpkg;
 pub mod drive;
+pub mod errors;
 pub mod folder;
 pub mod functions;
 mod initrd;

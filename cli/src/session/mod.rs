@@ -62,6 +62,7 @@ use crate::config::Arch;
 use crate::control::directory::{Claim, Directory};
 use crate::control::protocol;
 use crate::control::server::{self, ClientId};
+use crate::disk::errors::DiskErrors;
 use crate::emulator::{Counting, Emulator, Machine, MachineMemory, Pipes, SharedMemory};
 use crate::out::{self, Unwritable};
 use crate::serial::Serial;
@@ -186,6 +187,8 @@ pub struct Request {
     pub detached: bool,
     /// The control socket, if there is one.
     pub claim: Option<Claim>,
+    /// By which the emulator tells of errors of disks, if it has any.
+    pub disk_errors: Option<DiskErrors>,
 }
 
 /// Makes the machine's control socket. Without a name, a machine that can't have one runs without, and says so.
@@ -233,6 +236,10 @@ pub fn run(mut request: Request, signals: Signals) -> Result<u8> {
         None => Keyboard::Piped,
     };
     let inputs = Inputs::start(signals, pipes, keyboard);
+    if let Some(errors) = request.disk_errors {
+        let report = inputs.reporter();
+        errors.watch(move |line| report.send(Input::Errors(format!("{line}\n").into_bytes())).is_ok())?;
+    }
     let control = match request.claim {
         Some(claim) => {
             let report = inputs.reporter();

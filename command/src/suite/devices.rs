@@ -29,6 +29,7 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         bridge(),
         nvme(),
         pending_bits(),
+        full_host(),
         absent(),
         without_smmu(),
         bypassing(),
@@ -61,6 +62,16 @@ fn doorbells(programs: &Programs) -> Result<Scenario> {
 /// The arguments that add a device to the machine.
 pub(super) fn device(scenario: Scenario, words: &[&str]) -> Scenario {
     words.iter().fold(scenario, |scenario, word| scenario.with("--qemu-arg", *word))
+}
+
+/// The file system with a disk's file is full: the guest gets an I/O error, and the user the file, the reason and the remedy.
+fn full_host() -> Scenario {
+    let full = r#"drive.disk0.file=json:{"file":{"driver":"blkdebug","inject-error":[{"event":"write_aio","errno":28}],"image":{"driver":"file","filename":"{disk}"}}}"#;
+    let scenario = Scenario::new("devices/full-host", "--kernel debian --memory 256M --disk {disk},format=raw")
+        .with("--exec", "dd if=/dev/zero of=/dev/vda bs=4096 count=1 oflag=direct 2>&1 || echo status $?");
+    let notes = vec!["a write failed (No space left on device), and the guest got an I/O error: make room in its file system (df /".into()];
+    let expect = Expect { output: vec!["status 1".into()], notes, ..Expect::default() };
+    Scenario { disk: Some(Contents::Script("")), expect, ..device(scenario, &["-set", full]) }
 }
 
 /// A machine with a virtio disk as function 0000:00:02.0.

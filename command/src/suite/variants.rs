@@ -17,6 +17,7 @@ pub const NAMES: &[&str] = &[
     "budgets/gicv2",
     "budgets/io",
     "devices/bounded-translations",
+    "devices/full-host",
     "devices/injected-bounded-exits",
     "devices/injected-bounded-translations",
     "devices/injected-network",
