@@ -111,6 +111,8 @@ named_rows! {
     HLT_AT_ONCE = "ended at once",
     /// The vCPU gives its CPU up: the exit ends at the call of the scheduler.
     HLT_WAIT = "waits, by the scheduler",
+    /// The vCPU waited on its CPU, which is its own, and continues: the time of the wait is not the exit's (AMD-V).
+    HLT_HERE = "waited on its CPU",
 }
 
 /// An access to the local APIC's page.

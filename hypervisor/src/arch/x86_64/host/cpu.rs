@@ -373,6 +373,21 @@ impl Cpu {
         self.local.map_or(0, |local| local.noted.swap(0, Ordering::Relaxed))
     }
 
+    /// Stile's own interrupts noted, as [`take_noted`](Self::take_noted) returns them; they stay noted.
+    #[inline(always)]
+    pub fn noted(&self) -> u8 {
+        self.local.map_or(0, |local| local.noted.load(Ordering::Relaxed))
+    }
+
+    /// Drops what is noted, which has been handled. Interrupts are masked since.
+    #[inline(always)]
+    #[allow(dead_code, reason = "VMX does not use it")]
+    pub fn end_noted(&self) {
+        if let Some(local) = self.local {
+            local.noted.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Takes the messages of PCI functions noted since the last call: bit n for vector [`apic::vector::FIRST_MESSAGE`] + n.
     pub fn take_messages(&self) -> [u32; MESSAGE_WORDS] {
         self.local.map_or([0; MESSAGE_WORDS], |local| local.messages.each_ref().map(|word| word.swap(0, Ordering::Relaxed)))
@@ -380,6 +395,6 @@ impl Cpu {
 
     /// Whether any interrupts are noted.
     pub fn has_noted(&self) -> bool {
-        self.local.is_some_and(|local| local.noted.load(Ordering::Relaxed) != 0)
+        self.noted() != 0
     }
 }

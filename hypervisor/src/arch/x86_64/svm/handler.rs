@@ -8,20 +8,21 @@ use stile_svm::{Field, IO_ADDRESS, exception, exit, io_info_of_read, io_qualific
 use stile_wire::CrashReason;
 use stile_x86_decode::Kind;
 
+use super::halt::handle_svm_hlt;
 use super::{amd_msrs, control_registers, extension, length, state};
 use crate::arch::x86_64::handler::cpuid::handle_cpuid;
-use crate::arch::x86_64::handler::instruction::{handle_hlt, handle_vmcall};
+use crate::arch::x86_64::handler::instruction::handle_vmcall;
 use crate::arch::x86_64::handler::io::handle_io;
 use crate::arch::x86_64::handler::{
     counters, crash, handle_interrupt, handle_rdmsr, handle_wrmsr, mmio, resume_or_leave, skip_instruction, task, window as windows, xsetbv,
 };
-use crate::arch::x86_64::host::apic::vector;
+use crate::arch::x86_64::host::apic::{self, vector};
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::interrupts::delivery;
 use crate::arch::x86_64::vcpu::cr0;
 use crate::arch::x86_64::vcpu::inject::{self, vector as exceptions};
 use crate::arch::x86_64::vcpu::loaded::WholeCpu;
-use crate::cpu::{Leave, Outcome};
+use crate::cpu::{Leave, Outcome, needs_resched};
 
 /// Handles IN and OUT. The caller-saved registers are in the frame.
 ///
@@ -55,16 +56,25 @@ fn beyond_4_gib(next: u64) -> u64 {
     if cr0::runs_64_bit_code() { next } else { next & u64::from(u32::MAX) }
 }
 
-/// Handles HLT. The caller-saved registers are in the frame.
-#[unsafe(no_mangle)]
-extern "C" fn handle_svm_hlt(cpu: &mut WholeCpu) -> Outcome {
-    if length::find(cpu, Kind::Hlt) { handle_hlt(cpu) } else { Outcome::again(reason::HLT.other()) }
-}
-
 /// Handles a physical interrupt. The caller-saved registers are in the frame.
 #[unsafe(no_mangle)]
 extern "C" fn handle_svm_intr(cpu: &mut WholeCpu) -> Outcome {
     interrupts(cpu, rows::INTERRUPT_SPURIOUS)
+}
+
+/// Handles what is noted if that is a kick for the only posted interrupt, which the guest can take now. Returns false if it is left to
+/// [`handle_noted`].
+#[inline(always)]
+pub fn take_kick(cpu: &mut WholeCpu) -> bool {
+    const KICK: u8 = 1 << (vector::KICK - vector::POSTED);
+    if cpu.noted() != KICK || needs_resched(cpu) || cpu.vcpu().arch.events.any() {
+        return false;
+    }
+    let Some(posted) = cpu.apic().acknowledge_posted() else { return false };
+    state::write(Field::ENTRY_INTERRUPTION, inject::VALID | u64::from(posted));
+    cpu.end_noted();
+    apic::end_of_interrupt();
+    true
 }
 
 /// Handles an exit that has no stub of its own. All general registers are in the frame.
@@ -216,21 +226,29 @@ fn interrupts(cpu: &mut WholeCpu, other: RowId) -> Outcome {
     loop {
         state::take_interrupts();
         let noted = cpu.take_noted();
-        let mut left = noted;
-        // The highest one is in service, and ended first.
-        while let Some(number) = left.checked_ilog2() {
-            left &= !(1 << number);
-            let next = handle_interrupt(cpu, vector::POSTED + number as u8);
-            if next.has(Outcome::LEAVE_BIT) || !outcome.has(Outcome::LEAVE_BIT) {
-                outcome = next;
-            }
-        }
+        outcome = handle_noted(cpu, noted, outcome);
         // A vector that is pending again waits for the next exit, which bounds the loop.
         if noted == 0 || noted & handled != 0 {
             return outcome;
         }
         handled |= noted;
     }
+}
+
+/// Handles noted interrupts. Returns the outcome of the last one that leaves the vCPU, or else of the last one; `outcome` stands for those
+/// before.
+#[inline(always)]
+pub fn handle_noted(cpu: &mut WholeCpu, noted: u8, mut outcome: Outcome) -> Outcome {
+    let mut left = noted;
+    // The highest one is in service, and ended first.
+    while let Some(number) = left.checked_ilog2() {
+        left &= !(1 << number);
+        let next = handle_interrupt(cpu, vector::POSTED + number as u8);
+        if next.has(Outcome::LEAVE_BIT) || !outcome.has(Outcome::LEAVE_BIT) {
+            outcome = next;
+        }
+    }
+    outcome
 }
 
 /// Handles an intercepted exception: #DB, whose effects on DR6 and DR7 the processor has applied, and #AC. Its delivery

@@ -12,6 +12,7 @@ pub mod direct;
 pub mod exit;
 pub mod extension;
 pub mod guest_state;
+mod halt;
 mod handler;
 pub mod hyper_v;
 pub mod kvm_clock;

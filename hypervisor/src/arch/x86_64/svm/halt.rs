@@ -1,0 +1,51 @@
+//! HLT. A vCPU that has its CPU for itself waits in the handler and stays the running one for senders and the scheduler, as one in
+//! an untrapped WFI on Arm: kicks, messages and timers interrupt this CPU, which injects at once.
+//!
+//! HLT without an intercept would not do: an exit for an interrupt of Stile's own does not tell whether the guest was halted, and
+//! RIP is behind HLT already. The guest would go on without an interrupt.
+
+use stile_ledger::x86_64::{HLT_HERE, HLT_WAIT, reason};
+use stile_x86_decode::Kind;
+
+use super::handler::{handle_noted, take_kick};
+use super::{length, state};
+use crate::arch::x86_64::handler::instruction::handle_hlt;
+use crate::arch::x86_64::host::{self, timer};
+use crate::arch::x86_64::interrupts::{delivery, window};
+use crate::arch::x86_64::vcpu::loaded::WholeCpu;
+use crate::cpu::Outcome;
+
+/// Handles HLT. The caller-saved registers are in the frame.
+#[unsafe(no_mangle)]
+pub extern "C" fn handle_svm_hlt(cpu: &mut WholeCpu) -> Outcome {
+    if !length::find(cpu, Kind::Hlt) {
+        return Outcome::again(reason::HLT.other());
+    }
+    let outcome = handle_hlt(cpu);
+    // With interrupts off only rare events end the wait.
+    if !outcome.has(Outcome::LEAVE_BIT) || cpu.waiting_trapped || !window::interrupts_on() {
+        return outcome;
+    }
+    wait_here(cpu)
+}
+
+/// Waits for one interrupt with the vCPU published: each sender's kick interrupts the wait, or was pending before it. If the interrupt is
+/// not for the vCPU, that blocks: the exit is as bounded as another one with an interrupt.
+fn wait_here(cpu: &mut WholeCpu) -> Outcome {
+    let began = timer::now();
+    host::wait_for_interrupt();
+    // The wait is no part of the exit's time.
+    cpu.since = cpu.since.wrapping_add(timer::now().wrapping_sub(began));
+    if !take_kick(cpu) {
+        let noted = cpu.take_noted();
+        if handle_noted(cpu, noted, Outcome::again(HLT_HERE)).has(Outcome::LEAVE_BIT) {
+            // The vCPU is still halted: if it is chosen again, it blocks before it is entered (`delivery::take`).
+            return Outcome::leave(HLT_WAIT);
+        }
+    }
+    if state::injects_at_interrupts() {
+        cpu.loaded().context().halted = false;
+        return Outcome::again(HLT_HERE);
+    }
+    if delivery::take(cpu) { Outcome::again(HLT_HERE) } else { Outcome::leave(HLT_WAIT) }
+}
