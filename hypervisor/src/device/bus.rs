@@ -1,6 +1,6 @@
 //! The devices on a VM's buses: their common interface, and the enumeration through which an access reaches them.
 
-use stile_bus::{Bus, Hit};
+use stile_bus::{Bus, Hit, Slot};
 
 use crate::arch::Cpu;
 use crate::arch::devices::{Device as Id, memory_regions, port_regions};
@@ -135,5 +135,16 @@ impl Buses {
     #[allow(dead_code, reason = "not every architecture has ports")]
     pub fn port(&self, port: u16, bytes: u64) -> Option<Hit<Id>> {
         self.ports.find(port.into(), bytes)
+    }
+
+    /// [`port`](Self::port), which tries the region found last first, from whichever VM: a region that contains the port is unique.
+    #[inline]
+    #[allow(dead_code, reason = "not every back end has so frequent accesses")]
+    pub fn port_near(&self, last: &mut Option<Slot>, port: u16, bytes: u64) -> Option<Hit<Id>> {
+        let address = port.into();
+        if !last.is_some_and(|slot| self.ports.contains(slot, address)) {
+            *last = self.ports.at(address);
+        }
+        self.ports.access((*last)?, address, bytes)
     }
 }

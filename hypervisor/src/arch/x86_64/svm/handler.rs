@@ -12,7 +12,7 @@ use super::halt::handle_svm_hlt;
 use super::{amd_msrs, control_registers, extension, length, state};
 use crate::arch::x86_64::handler::cpuid::handle_cpuid;
 use crate::arch::x86_64::handler::instruction::handle_vmcall;
-use crate::arch::x86_64::handler::io::handle_io;
+use crate::arch::x86_64::handler::io::{self, handle_io};
 use crate::arch::x86_64::handler::{
     counters, crash, handle_interrupt, handle_rdmsr, handle_wrmsr, mmio, resume_or_leave, skip_instruction, task, window as windows, xsetbv,
 };
@@ -26,8 +26,8 @@ use crate::cpu::{Leave, Outcome, needs_resched};
 
 /// Handles IN and OUT. The caller-saved registers are in the frame.
 ///
-/// Fast path of the serial port's line status, which guests poll for each byte by IN AL, DX: unless more than RIP changes, as after STI or
-/// with RFLAGS.TF or RF.
+/// Fast path of IN AL, and in it of the serial port's line status, which guests poll for each byte: unless more than RIP changes, as
+/// after STI or with RFLAGS.TF or RF.
 #[unsafe(no_mangle)]
 extern "C" fn handle_svm_io(cpu: &mut WholeCpu) -> Outcome {
     let vmcb = state::loaded();
@@ -35,15 +35,18 @@ extern "C" fn handle_svm_io(cpu: &mut WholeCpu) -> Outcome {
     if (next ^ vmcb.read(Field::GUEST_RIP)) >> 32 != 0 {
         next = beyond_4_gib(next);
     }
-    if info & !IO_ADDRESS == io_info_of_read(port::COM1_STATUS)
-        && vmcb.read(Field::GUEST_RFLAGS) & (state::TF | inject::RF) == 0
-        && !vmcb.has_shadow()
-    {
+    let access = info & !IO_ADDRESS;
+    let only_rip = || vmcb.read(Field::GUEST_RFLAGS) & (state::TF | inject::RF) == 0 && !vmcb.has_shadow();
+    if access == io_info_of_read(port::COM1_STATUS) && only_rip() {
         vmcb.write(Field::GUEST_RIP, next);
         let flags = cpu.vcpu().vm().devices.uart.flags();
         let rax = &mut cpu.frame.registers[gpr::RAX];
         *rax = *rax & !0xff | u64::from(flags as u8);
         return Outcome::again(rows::com1(port::COM1_STATUS - port::COM1, false));
+    }
+    if access & 0xffff == io_info_of_read(0) && only_rip() {
+        vmcb.write(Field::GUEST_RIP, next);
+        return io::read_byte(cpu, (access >> 16) as u16);
     }
     vmcb.write(Field::EXIT_QUALIFICATION, io_qualification(info));
     vmcb.write(Field::NEXT_RIP, next);
