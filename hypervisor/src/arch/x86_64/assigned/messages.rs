@@ -11,9 +11,10 @@ use stile_pci::{Action, Misses, Vector};
 use super::failure;
 use super::remapping::Messages;
 use crate::arch::x86_64::host::apic::{self, vector};
-use crate::arch::x86_64::host::cpu::{Cpu, this_index};
+use crate::arch::x86_64::host::cpu::{Cpu, MESSAGE_WORDS, this_index};
 use crate::arch::x86_64::host::timer;
-use crate::arch::x86_64::interrupts::{delivery, events};
+use crate::arch::x86_64::interrupts::{delivery, events, window};
+use crate::arch::x86_64::virt::state;
 use crate::cpu;
 use crate::once::Once;
 use crate::vm::{self, Vcpu, Vm};
@@ -112,20 +113,40 @@ pub fn route(number: usize, message: Option<Vector>) -> bool {
 #[inline(never)]
 pub fn take(cpu: &mut Cpu, is_entered: bool) {
     let mut ended = true;
-    for (word, mut noted) in cpu.take_messages().into_iter().enumerate() {
+    for word in 0..MESSAGE_WORDS {
+        let mut noted = cpu.take_messages(word);
         while noted != 0 {
             if !ended {
                 apic::end_of_interrupt();
             }
             ended = false;
-            deliver(cpu, word * 32 + noted.trailing_zeros() as usize, is_entered);
+            let number = word * 32 + noted.trailing_zeros() as usize;
+            if !is_entered || !deliver_here(cpu, number) {
+                deliver(cpu, number, is_entered);
+            }
             noted &= noted - 1;
         }
     }
 }
 
+/// Fast path of [`deliver`] in the handler of an exit: injects the guest's message if the loaded vCPU is known to be its only target.
+/// Returns false, without effect, if it is not.
+#[inline(always)]
+fn deliver_here(here: &mut Cpu, number: usize) -> bool {
+    let Some(host) = HOST_VECTORS.get(number) else { return false };
+    let (vcpu, route) = (here.vcpu(), Route(host.route.load(Ordering::Relaxed)));
+    let Some(message) = route.message().filter(|&message| delivery::is_only_target(vcpu, message)) else { return false };
+    if route.vm() != vcpu.vm().number {
+        return false;
+    }
+    let takes = window::can_interrupt() && !state::injects_at_interrupts();
+    delivery::interrupt_self(here, message.vector, takes.into());
+    true
+}
+
 /// Sends the guest's message of a host vector that has interrupted this CPU. A message that addresses no vCPU loaded here is a miss;
 /// frequent misses move or hold the vector ([`Misses`]).
+#[inline(never)]
 fn deliver(here: &mut Cpu, number: usize, is_entered: bool) {
     let Some(host) = HOST_VECTORS.get(number) else { return };
     let route = Route(host.route.load(Ordering::Relaxed));

@@ -72,7 +72,7 @@ struct NmiStack([u8; 512]);
 struct ProtectionStack([u8; 256]);
 
 /// Words of the mask of noted messages.
-const MESSAGE_WORDS: usize = (apic::vector::MESSAGES_OF_FUNCTIONS as usize).div_ceil(32);
+pub const MESSAGE_WORDS: usize = (apic::vector::MESSAGES_OF_FUNCTIONS as usize).div_ceil(32);
 
 /// Words of a CPU that are accessed through GS while its block is borrowed, and so are not part of it.
 #[repr(C)]
@@ -390,9 +390,13 @@ impl Cpu {
         }
     }
 
-    /// Takes the messages of PCI functions noted since the last call: bit n for vector [`apic::vector::FIRST_MESSAGE`] + n.
-    pub fn take_messages(&self) -> [u32; MESSAGE_WORDS] {
-        self.local.map_or([0; MESSAGE_WORDS], |local| local.messages.each_ref().map(|word| word.swap(0, Ordering::Relaxed)))
+    /// Takes the messages of PCI functions in a word of the mask noted since the last call: bit n of word m is for vector
+    /// [`apic::vector::FIRST_MESSAGE`] + 32 * m + n.
+    #[inline(always)]
+    pub fn take_messages(&self, word: usize) -> u32 {
+        let Some(messages) = self.local.and_then(|local| local.messages.get(word)) else { return 0 };
+        // Most words are empty, and a load is cheaper than an exchange.
+        if messages.load(Ordering::Relaxed) == 0 { 0 } else { messages.swap(0, Ordering::Relaxed) }
     }
 
     /// Whether any interrupts are noted.

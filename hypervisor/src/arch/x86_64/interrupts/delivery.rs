@@ -43,6 +43,14 @@ pub fn is_addressed(vcpu: &Vcpu, message: Message) -> bool {
     vcpu.arch.pages.is_target(message.destination, IO_APIC)
 }
 
+/// Whether a vCPU is known without a search to be the only one that a message of a PCI function addresses, and the message an
+/// edge-triggered interrupt.
+#[inline]
+pub fn is_only_target(vcpu: &Vcpu, message: Message) -> bool {
+    let is_one = matches!(message.destination, Destination::Physical(id) if id == vcpu.arch.id) || vcpu.vm().vcpus.len() == 1;
+    is_one && message.delivery == Delivery::Fixed && !message.level && is_addressed(vcpu, message)
+}
+
 /// Returns the vCPU whose APIC has the identifier `id`, if `takes` accepts it. Without gaps an identifier is the vCPU's index
 /// (`Vcpu::reset`), which is tried first.
 fn with_id(vm: &Vm, id: u32, takes: impl Fn(&&Vcpu) -> bool) -> Option<&'static Vcpu> {
