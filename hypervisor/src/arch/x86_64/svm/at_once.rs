@@ -1,12 +1,11 @@
-//! Writes of the x2APIC's EOI and ICR that are answered with the guest's FS, GS, TR, LDTR and MSRs of system calls in the
+//! Writes of the x2APIC's EOI, ICR and SELF IPI that are answered with the guest's FS, GS, TR, LDTR and MSRs of system calls in the
 //! processor (`exit_wrmsr` in `exit.S`). So nothing here accesses GS, by which other code finds the CPU and its VMCB.
 
 use stile_apic::Received;
-use stile_ledger::RowId;
 use stile_ledger::x86_64 as rows;
 use stile_svm::Field;
-use stile_x86_decode::Kind;
 
+use super::block::leaf;
 use super::length;
 use super::state::{self, Vmcb};
 use crate::arch::contract::PhysicalCpu;
@@ -20,30 +19,70 @@ use crate::cpu::{self, Outcome};
 pub const EOI: u32 = msr::X2APIC + 0x0b;
 /// The MSR of the ICR.
 pub const ICR: u32 = msr::X2APIC + 0x30;
+/// The MSR of SELF IPI.
+pub const SELF_IPI: u32 = msr::X2APIC + 0x3f;
 
+/// The site of the instructions that write a register, if it is one of the three.
+pub const fn site(register: u32) -> Option<usize> {
+    match register {
+        EOI => Some(leaf::EOI),
+        ICR => Some(leaf::ICR),
+        SELF_IPI => Some(leaf::SELF_IPI),
+        _ => None,
+    }
+}
+
+/// The write is done.
+const DONE: i32 = 0;
 /// The write is left to the handler of all MSRs.
 const NOT_DONE: i32 = -1;
 /// The write is done, but its target runs on no CPU: `exit.S` calls [`handle_svm_wake`].
 pub const WAKE_TARGET: i32 = -2;
 
-/// Handles a write of one of the two registers. Returns the number of the ledger's row, [`NOT_DONE`] or [`WAKE_TARGET`].
-#[unsafe(no_mangle)]
-extern "C" fn write_x2apic_at_once(cpu: &mut Cpu, vmcb: Vmcb) -> i32 {
-    let register = cpu.frame.registers[gpr::RCX] as u32;
-    let value = cpu.frame.registers[gpr::RDX] << 32 | vmcb.read(Field::GUEST_RAX) & 0xffff_ffff;
+/// The value that is written.
+#[inline(always)]
+fn value(cpu: &Cpu, vmcb: &Vmcb) -> u64 {
+    cpu.frame.registers[gpr::RDX] << 32 | vmcb.read(Field::GUEST_RAX) & 0xffff_ffff
+}
+
+/// The next RIP of the instruction, if more than RIP and the interrupt shadow do not change, and the APIC is in x2APIC mode.
+#[inline(always)]
+fn next(cpu: &Cpu, vmcb: &Vmcb, site: usize) -> Option<u64> {
     let steps = vmcb.read(Field::GUEST_RFLAGS) & (state::TF | inject::RF) != 0;
-    if steps || !cpu.has_x2apic() || cpu.vcpu().arch.events.any() {
+    if steps || !cpu.has_x2apic() || cpu.vcpu().arch.events.any() { None } else { length::of_write(cpu, vmcb, site) }
+}
+
+/// Handles a write of EOI. Returns [`DONE`] or [`NOT_DONE`].
+#[unsafe(no_mangle)]
+extern "C" fn write_eoi_at_once(cpu: &mut Cpu, vmcb: Vmcb) -> i32 {
+    let Some(next) = next(cpu, &vmcb, leaf::EOI) else { return NOT_DONE };
+    if value(cpu, &vmcb) != 0 || !cpu.apic().end_at_once() {
         return NOT_DONE;
     }
-    let Some(next) = length::known(cpu, &vmcb, Kind::Wrmsr) else { return NOT_DONE };
-    if register == EOI {
-        if value != 0 || !cpu.apic().end_at_once() {
-            return NOT_DONE;
-        }
-        vmcb.complete(next);
-        return row(rows::WRMSR_X2APIC_EOI);
+    vmcb.complete(next);
+    DONE
+}
+
+/// Handles a write of SELF IPI with interrupts enabled. Returns [`DONE`] or [`NOT_DONE`].
+#[unsafe(no_mangle)]
+extern "C" fn write_self_ipi_at_once(cpu: &mut Cpu, vmcb: Vmcb) -> i32 {
+    let Some(next) = next(cpu, &vmcb, leaf::SELF_IPI) else { return NOT_DONE };
+    let value = value(cpu, &vmcb);
+    if value >> 8 != 0 || !cpu.apic().take_at_once(value as u8) {
+        return NOT_DONE;
     }
+    vmcb.inject(value as u8);
+    // The write ends an interrupt shadow.
+    vmcb.complete(next);
+    DONE
+}
+
+/// Handles a write of the ICR. Returns [`DONE`], [`NOT_DONE`] or [`WAKE_TARGET`].
+#[unsafe(no_mangle)]
+extern "C" fn write_icr_at_once(cpu: &mut Cpu, vmcb: Vmcb) -> i32 {
+    let Some(next) = next(cpu, &vmcb, leaf::ICR) else { return NOT_DONE };
     let own = cpu.vcpu();
+    let value = value(cpu, &vmcb);
     let Some((to, vector)) = cpu.apic().send_to_one(value).filter(|&(to, _)| to != own.arch.id) else { return NOT_DONE };
     vmcb.complete(next);
     // APIC IDs are vCPU indexes (`Vcpu::reset`): with gaps between them no other APIC's gets here (`LocalApic::with_gaps`).
@@ -53,15 +92,10 @@ extern "C" fn write_x2apic_at_once(cpu: &mut Cpu, vmcb: Vmcb) -> i32 {
         let Some(there) = cpu::running_on(target) else { return WAKE_TARGET };
         Cpu::kick(there);
     }
-    row(rows::WRMSR_X2APIC_ICR)
+    DONE
 }
 
-#[inline(always)]
-const fn row(id: RowId) -> i32 {
-    id.raw() as i32
-}
-
-/// Wakes the vCPU to which [`write_x2apic_at_once`] has sent an interrupt. The caller-saved registers are in the frame.
+/// Wakes the vCPU to which [`write_icr_at_once`] has sent an interrupt. The caller-saved registers are in the frame.
 #[unsafe(no_mangle)]
 extern "C" fn handle_svm_wake(cpu: &mut Cpu) -> Outcome {
     let to = cpu.frame.registers[gpr::RDX] as u32;

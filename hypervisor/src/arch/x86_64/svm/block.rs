@@ -49,7 +49,7 @@ impl Site {
         Site { rip: 1 << 63, cr3: 0, code: GuestWord::ZEROS, tables: [Word { place: GuestWord::ZEROS, value: 1 }; Site::TABLES] };
 }
 
-/// Sites of the exits that leaves answer.
+/// Sites of the exits that leaves answer, and of those answered at once.
 pub mod leaf {
     /// CPUID.
     pub const CPUID: usize = 0;
@@ -57,8 +57,14 @@ pub mod leaf {
     pub const RDMSR: usize = 1;
     /// VMMCALL.
     pub const VMMCALL: usize = 2;
+    /// WRMSR of the x2APIC's EOI.
+    pub const EOI: usize = 3;
+    /// WRMSR of the x2APIC's ICR.
+    pub const ICR: usize = 4;
+    /// WRMSR of the x2APIC's SELF IPI.
+    pub const SELF_IPI: usize = 5;
     /// Number of these sites.
-    pub const COUNT: usize = 3;
+    pub const COUNT: usize = 6;
 }
 
 /// Sites of other exits; a power of two.

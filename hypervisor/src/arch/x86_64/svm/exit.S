@@ -8,6 +8,7 @@
 // exits and entries (docs/speculation.md), in two more, with cleared_ and cleared_traced_. Here they are comments.
 
 .set CS_LONG, 1 << 9
+.set INTERRUPT_FLAG, 1 << 9
 
 // Before a call: Stile's own GS and TR, and the guest's RAX in the frame. RCX: the VMCB. Changes RAX.
 .macro begin_call
@@ -254,28 +255,39 @@ exit_msr:
     mov     rax, [rsp + {LOADED}]
     jmp     enter_from_leaf
 
-// WRMSR of the x2APIC's EOI and ICR: the caller-saved registers are saved, and the function accesses nothing by GS.
+// WRMSR of the x2APIC's EOI, ICR and SELF IPI: the caller-saved registers are saved, and the functions access nothing by GS.
+.macro call_at_once function, row
+    save_caller_saved
+    mov     rdi, rsp
+    mov     rsi, rcx
+    call    \function
+    restore_rsi_to_r11
+    test    eax, eax
+    js      not_at_once
+    account_leaf \row
+    mov     rdx, [rsp + AT_RDX]
+    mov     rcx, [rsp + AT_RCX]
+    mov     rax, [rsp + {LOADED}]
+    jmp     enter_from_leaf
+.endm
 .balign 16
 exit_wrmsr:
 //@traced    jmp     exit_msr_call
     mov     eax, [rsp + AT_RCX]
     cmp     eax, {X2APIC_EOI}
-    je      1f
-    cmp     eax, {X2APIC_ICR}
+    jne     1f
+    call_at_once write_eoi_at_once, {EOI_ROW}
+1:  cmp     eax, {X2APIC_ICR}
+    jne     1f
+    call_at_once write_icr_at_once, {ICR_ROW}
+1:  cmp     eax, {X2APIC_SELF_IPI}
     jne     exit_msr_call
-1:  save_caller_saved
-    mov     rdi, rsp
-    mov     rsi, rcx
-    call    write_x2apic_at_once
-    restore_rsi_to_r11
-    test    eax, eax
-    js      2f
-    account
-    mov     rdx, [rsp + AT_RDX]
-    mov     rcx, [rsp + AT_RCX]
-    mov     rax, [rsp + {LOADED}]
-    jmp     enter_from_leaf
-2:  mov     rcx, [rsp + {VMCB}]
+    // With interrupts off it stays pending.
+    test    byte ptr [rcx + {GUEST_RFLAGS} + 1], INTERRUPT_FLAG >> 8
+    jz      exit_msr_call
+    call_at_once write_self_ipi_at_once, {SELF_IPI_ROW}
+not_at_once:
+    mov     rcx, [rsp + {VMCB}]
     cmp     eax, {WAKE_TARGET}
     je      exit_wake
     jmp     exit_msr_call

@@ -3,6 +3,7 @@
 use core::mem::offset_of;
 
 use stile_ledger::RowId;
+use stile_ledger::x86_64 as rows;
 use stile_svm::{Field, clean, exit};
 
 use super::block::{LastAnswer, OfCpu, Site, leaf};
@@ -48,7 +49,11 @@ exit_path!(
     VMMCALL_EXIT = const exit::VMMCALL,
     X2APIC_EOI = const at_once::EOI,
     X2APIC_ICR = const at_once::ICR,
+    X2APIC_SELF_IPI = const at_once::SELF_IPI,
     WAKE_TARGET = const at_once::WAKE_TARGET,
+    EOI_ROW = const rows::WRMSR_X2APIC_EOI.raw(),
+    ICR_ROW = const rows::WRMSR_X2APIC_ICR.raw(),
+    SELF_IPI_ROW = const rows::WRMSR_X2APIC_SELF_IPI.raw(),
     NPF = const exit::NPF,
     WITH_ALL_BIT = const WITH_ALL_BIT,
     HAS_NEXT_RIP = const cpu::VIRT + offset_of!(OfCpu, has_next_rip),

@@ -9,7 +9,7 @@ use stile_wire::CrashReason;
 use stile_x86_decode::Kind;
 
 use super::halt::handle_svm_hlt;
-use super::{amd_msrs, control_registers, extension, length, state};
+use super::{amd_msrs, at_once, control_registers, extension, length, state};
 use crate::arch::x86_64::handler::cpuid::handle_cpuid;
 use crate::arch::x86_64::handler::instruction::handle_vmcall;
 use crate::arch::x86_64::handler::io::{self, handle_io};
@@ -18,7 +18,7 @@ use crate::arch::x86_64::handler::{
 };
 use crate::arch::x86_64::host::apic::{self, vector};
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
-use crate::arch::x86_64::interrupts::delivery;
+use crate::arch::x86_64::interrupts::{delivery, window};
 use crate::arch::x86_64::vcpu::cr0;
 use crate::arch::x86_64::vcpu::inject::{self, vector as exceptions};
 use crate::arch::x86_64::vcpu::loaded::WholeCpu;
@@ -60,9 +60,22 @@ fn beyond_4_gib(next: u64) -> u64 {
 }
 
 /// Handles a physical interrupt. The caller-saved registers are in the frame.
+///
+/// Fast path of a kick for an interrupt that the guest can take now. Other interrupts that are pending are taken as well, as
+/// [`interrupts`] does.
 #[unsafe(no_mangle)]
 extern "C" fn handle_svm_intr(cpu: &mut WholeCpu) -> Outcome {
-    interrupts(cpu, rows::INTERRUPT_SPURIOUS)
+    let vmcb = state::loaded();
+    let has_event = vmcb.event(Field::VECTORING) | vmcb.event(Field::ENTRY_INTERRUPTION);
+    if u64::from(has_event) & inject::VALID != 0 || vmcb.read(Field::GUEST_RFLAGS) & window::IF == 0 || vmcb.has_shadow() {
+        return interrupts(cpu, rows::INTERRUPT_SPURIOUS);
+    }
+    state::take_interrupts();
+    if !take_kick(cpu) {
+        return interrupts(cpu, rows::INTERRUPT_SPURIOUS);
+    }
+    state::take_interrupts();
+    if cpu.noted() == 0 { Outcome::again(rows::INTERRUPT_KICK) } else { interrupts(cpu, rows::INTERRUPT_KICK) }
 }
 
 /// Handles what is noted if that is a kick for the only posted interrupt, which the guest can take now. Returns false if it is left to
@@ -186,6 +199,9 @@ extern "C" fn handle_svm_msr(cpu: &mut WholeCpu) -> Outcome {
     if !length::find(cpu, if is_write { Kind::Wrmsr } else { Kind::Rdmsr }) {
         return Outcome::again(reason.other());
     }
+    if is_write && let Some(site) = at_once::site(register) {
+        length::keep_write(cpu, site);
+    }
     let value = cpu.frame.registers[gpr::RDX] << 32 | cpu.frame.registers[gpr::RAX] & 0xffff_ffff;
     let vcpu = cpu.vcpu();
     let done = match is_write {
@@ -222,6 +238,7 @@ fn give(cpu: &mut WholeCpu, value: u64) -> Result<(), GeneralProtection> {
 ///
 /// Handles all pending vectors, each once. A vector in service holds back lower ones, and the timer's is the highest: with slices that
 /// are over before the guest is entered, the console and kicks would otherwise be held back for ever.
+#[inline(never)]
 fn interrupts(cpu: &mut WholeCpu, other: RowId) -> Outcome {
     inject::deliver_again();
     let mut outcome = Outcome::again(other);

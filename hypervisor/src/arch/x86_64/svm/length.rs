@@ -11,7 +11,6 @@ use stile_x86_decode::{Code, CodeSize, Intercepted, Kind};
 use stile_x86_walk::{GuestMemory, PAGE, trail};
 
 use super::block::{OTHER_SITES, Site, Word, leaf};
-use super::extension;
 use super::state::{self, Vmcb};
 use crate::arch::x86_64::handler::complete::refetch;
 use crate::arch::x86_64::host::cpu::Cpu;
@@ -25,11 +24,11 @@ const LONG: u16 = 1 << 9;
 /// more: the processor executes what is there now.
 #[inline]
 pub fn find(cpu: &mut WholeCpu, kind: Kind) -> bool {
-    if extension::features().next_rip {
+    if cpu.virt.has_next_rip.get() {
         return true;
     }
     let vmcb = state::loaded();
-    match recall(cpu, &vmcb, kind) {
+    match recall(cpu, &vmcb, kind, index(kind, vmcb.read(Field::GUEST_RIP))) {
         Some(next) => {
             vmcb.write(Field::NEXT_RIP, next);
             true
@@ -38,10 +37,19 @@ pub fn find(cpu: &mut WholeCpu, kind: Kind) -> bool {
     }
 }
 
-/// The next RIP, if it is known without decoding. Accesses nothing by GS.
+/// The next RIP of WRMSR of a register whose writes have a `site` of their own, if it is known without decoding. Accesses nothing by
+/// GS.
 #[inline(always)]
-pub fn known(cpu: &Cpu, vmcb: &Vmcb, kind: Kind) -> Option<u64> {
-    if extension::features().next_rip { Some(vmcb.read(Field::NEXT_RIP)) } else { recall(cpu, vmcb, kind) }
+pub fn of_write(cpu: &Cpu, vmcb: &Vmcb, site: usize) -> Option<u64> {
+    if cpu.virt.has_next_rip.get() { Some(vmcb.read(Field::NEXT_RIP)) } else { recall(cpu, vmcb, Kind::Wrmsr, site) }
+}
+
+/// Has [`of_write`] find the instruction in `site`, if [`find`] has remembered it.
+pub fn keep_write(cpu: &Cpu, site: usize) {
+    let by_rip = index(Kind::Wrmsr, state::read(Field::GUEST_RIP));
+    if let (Some(to), Some(from)) = (cpu.virt.sites.get(site), cpu.virt.sites.get(by_rip)) {
+        to.set(from.get());
+    }
 }
 
 /// The bytes of an instruction without prefixes, and their number: 8 or less.
@@ -68,12 +76,12 @@ const fn index(kind: Kind, rip: u64) -> usize {
     }
 }
 
-/// The next RIP, if the instruction is remembered.
+/// The next RIP, if the instruction is remembered in a site.
 #[inline(always)]
-fn recall(cpu: &Cpu, vmcb: &Vmcb, kind: Kind) -> Option<u64> {
+fn recall(cpu: &Cpu, vmcb: &Vmcb, kind: Kind, site: usize) -> Option<u64> {
     let (bytes, length) = plain(kind)?;
     let rip = vmcb.read(Field::GUEST_RIP);
-    let site = cpu.virt.sites.get(index(kind, rip)).map(core::cell::Cell::as_ptr)?;
+    let site = cpu.virt.sites.get(site).map(core::cell::Cell::as_ptr)?;
     // SAFETY: the cell is this CPU's, and nothing sets it before the end of this function.
     let site = unsafe { &*site };
     let memory = Ram(cpu.vcpu().vm());

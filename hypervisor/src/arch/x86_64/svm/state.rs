@@ -64,6 +64,13 @@ impl Vmcb {
         unsafe { self.0.add(field.offset.into()).cast::<u64>().read_volatile() }
     }
 
+    /// Reads an event: a field of 4 bytes.
+    #[inline(always)]
+    pub fn event(&self, field: Field) -> u32 {
+        // SAFETY: as of `read`.
+        unsafe { self.0.add(field.offset.into()).cast::<u32>().read_volatile() }
+    }
+
     /// Attributes of CS, in the VMCB's format.
     #[inline(always)]
     pub fn code_segment(&self) -> u16 {
@@ -77,6 +84,14 @@ impl Vmcb {
         self.write(Field::GUEST_RIP, next);
         // SAFETY: as of `read`.
         unsafe { self.0.add(Field::GUEST_INTERRUPTIBILITY.offset.into()).write_volatile(0) };
+    }
+
+    /// Injects an interrupt at the next entry.
+    #[inline(always)]
+    pub fn inject(&self, vector: u8) {
+        const VALID: u32 = 1 << 31;
+        // SAFETY: as of `read`. The field has no clean bit.
+        unsafe { self.0.add(Field::ENTRY_INTERRUPTION.offset.into()).cast::<u32>().write_volatile(VALID | u32::from(vector)) };
     }
 
     /// Whether the previous instruction blocks interrupts.
