@@ -82,7 +82,7 @@ impl Row {
     /// The second run made no more requests than the first, or took no more instructions.
     pub fn of(load: &'static Load, path: Path, first: &Run, second: &Run) -> Result<Self> {
         let further = second.requests.checked_sub(first.requests).filter(|further| *further > 0);
-        let further = further.with_context(|| format!("{} requests are no more than {}", second.requests, first.requests))?;
+        let further = further.with_context(|| format!("the second run made {} requests, the first {}", second.requests, first.requests))?;
         let figure = Figure::difference(&first.counts, &second.counts, further)?;
         let sum = |exits: &Exits| exits.values().sum::<u64>() as f64;
         let each = |(first, second): (&Exits, &Exits)| (sum(second) - sum(first)) / f64::from(further);

@@ -107,7 +107,7 @@ impl Failure {
         let times = if count == 1 { String::new() } else { format!(", {count} times by now") };
         let effect = match &self.action[..] {
             "stop" => "the emulator has stopped the machine",
-            "ignore" => "the guest was not told",
+            "ignore" => "the guest got no error",
             _ => "the guest got an I/O error",
         };
         let remedy = if FULL.contains(&&reason[..]) {

@@ -52,7 +52,7 @@ const CASES: [Case; 9] = [
     Case::refused(
         "firmware/flash-as-distributor",
         &[[DISTRIBUTOR, &[0, 0, 0, 0, 0, 1, 0, 0]]],
-        "the distributor at 0x10000 is no such device",
+        "the distributor at 0x10000 is another device, or none",
     ),
     Case::refused(
         "firmware/unaligned-redistributors",

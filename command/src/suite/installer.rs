@@ -122,7 +122,7 @@ pub fn installs_on_pc() -> Result<(), String> {
 fn installs(arch: Arch, machine: &str, kernel: &str) -> Result<(), String> {
     let mirror = debian::mirror().map_err(|error| format!("{error:#}"))?;
     debian::check_installer_packages(arch).map_err(|error| {
-        format!("the mirror can't be installed from: {error:#}\nset {} to one with packages of the installer", debian::MIRROR_VARIABLE)
+        format!("the mirror lacks packages of the installer: {error:#}\nset {} to a mirror that has them", debian::MIRROR_VARIABLE)
     })?;
     let dir = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
     let (answers, disk) = (dir.path().join("answers.cfg"), dir.path().join("disk.img"));

@@ -111,7 +111,7 @@ impl<P: FunctionPart> Function<P> {
     /// Logs, for the VM of this name, that the function's interrupts do not reach it, if that is so.
     pub fn report_interrupts(&self, name: &str) {
         if self.model.msix().is_none() {
-            log!("{name}: function {} has no MSI-X: its interrupts do not reach the VM, only drivers that poll can use it", self.address);
+            log!("{name}: function {} has no MSI-X: its interrupts do not reach the VM; only drivers that poll can use it", self.address);
         }
     }
 

@@ -41,7 +41,7 @@ impl Display for Fault {
             Fault::Short => "has too few registers",
             Fault::InMemory => "is in memory",
             Fault::Silent => "does not answer",
-            Fault::Other => "is no such device",
+            Fault::Other => "is another device, or none",
         })
     }
 }
@@ -115,5 +115,5 @@ pub fn claim_gic(name: &str, registers: &Span, ram: &[Span], least: u64) -> Resu
 
 fn refuse(name: &str, address: u64, fault: Fault) -> &'static str {
     log!("the {name} at {address:#x} {fault}");
-    "the device tree, or an ACPI table, has a wrong address of a device"
+    "the device tree, or an ACPI table, has a wrong address: see the log"
 }

@@ -81,7 +81,7 @@ pub fn report_debt(link: &Link, owed: Owed) {
         Owed::Answers(_) => log_of!(
             client,
             "{name} waits: {server} has acknowledged requests to device {number} ({device}), but has answered none for {REPORTED} s. See the \
-             console of {server}, and restart {server} if its disk or network is not just slow: it finds the requests again"
+             console of {server}, and restart {server} unless its disk or network is just slow: it finds the requests again"
         ),
     }
 }
