@@ -133,8 +133,8 @@ fn measure(platform: &'static Platform, gic: Gic) -> Result<Vec<String>> {
     Ok(failures)
 }
 
-/// How often an operation over its budget is measured again. Where time is real, a busy machine delays kicks and timers, and each delay
-/// adds exits: a cost that Stile's code has is there each time.
+/// Returns how often an operation over its budget is measured again. Where time is real, a busy machine delays kicks and timers, and each
+/// delay adds exits; a cost of Stile's code is there each time.
 fn further_tries(platform: &Platform) -> usize {
     if platform.counts_outside_only() { 3 } else { 0 }
 }

@@ -52,7 +52,7 @@ fn table(machines: &[Status]) -> String {
     table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
-/// The state of a VM, with the served device for which it waits.
+/// Returns the state of a VM, with the served device for which it waits.
 fn state(vm: &VmStatus) -> String {
     let state = vm.state.name();
     vm.waits_for.as_ref().map_or_else(|| state.to_owned(), |wait| format!("{state}, waits for {} ({})", wait.server, wait.device))

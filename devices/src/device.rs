@@ -127,8 +127,8 @@ impl Device {
         NonNull::new(start.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
-    /// Waits for an interrupt since the last call, or since the device was opened; or until one of the `others` is readable, of which
-    /// there is one if there is a `limit` of the time. Returns whether there was an interrupt.
+    /// Waits for an interrupt since the last call, or since the device was opened; until one of the `others` is readable; or for the time
+    /// `limit`, which has no effect without `others`. Returns whether there was an interrupt.
     ///
     /// # Errors
     /// The kernel's; one of the others can't be used any more.

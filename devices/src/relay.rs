@@ -130,7 +130,7 @@ impl Relay {
         self.memory.store(self.offered.to_le(), GuestAddress(self.available + INDEX), Ordering::Release).map_err(Error::GuestMemory)
     }
 
-    /// Takes the back end's answers. Returns whether there were any.
+    /// Takes the back end's answers. Returns whether there was one.
     ///
     /// # Errors
     /// The back end answers what it was not asked.

@@ -75,7 +75,7 @@ pub trait Backend {
         Sources::default()
     }
 
-    /// Time after which [`Self::serve`] is to be called though no file is readable.
+    /// Returns the time after which [`Self::serve`] must be called even if no file is readable, if there is one.
     fn patience(&self) -> Option<Duration> {
         None
     }
@@ -253,7 +253,7 @@ impl<R: Registers, B: Backend> Server<R, B> {
         self.backend.sources(self.has_driver())
     }
 
-    /// Time after which buffers are to be used though nothing happens: [`Server::attend_backend`].
+    /// Returns the time after which [`Server::attend_backend`] must be called even if nothing happens, if there is one.
     pub fn patience(&self) -> Option<Duration> {
         self.backend.patience()
     }

@@ -29,8 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Time that a back end has for each reply of the protocol: one that hangs ends with this process, and is started again.
 const REPLY: Duration = Duration::from_secs(30);
 
-/// Time in which a back end has to answer some request, as long as it has any: one that hangs ends with this process, and is started again.
-/// A disk can be busy for a minute.
+/// Time after which a back end that has answered none of its requests is given up: it ends with this process, and both are started again.
+/// Long, as a disk can be busy for a minute.
 const ANSWER: Duration = Duration::from_secs(240);
 
 /// Features of queues that a back end must have.
@@ -61,8 +61,9 @@ pub struct VhostUser<const QUEUES: usize> {
     call: OwnedFd,
     is_running: bool,
     session: Option<Session>,
-    /// [`ANSWER`], and the time from which it counts: `None` while the back end has no requests.
+    /// [`ANSWER`], but for tests.
     limit: Duration,
+    /// Start of the time without an answer; `None` while the back end has no requests.
     waits_since: Option<Instant>,
 }
 
@@ -99,7 +100,7 @@ impl<const QUEUES: usize> VhostUser<QUEUES> {
         Ok(Self { back_end, features, configuration, relays, rings, kicks, call, is_running, session, limit, waits_since })
     }
 
-    /// Sets the time in which the back end has to answer some request, as long as it has any.
+    /// Sets the time after which the back end is given up if it has answered none of its requests.
     #[must_use]
     pub fn with_limit(self, limit: Duration) -> Self {
         Self { limit, ..self }
@@ -163,7 +164,7 @@ impl<const QUEUES: usize> VhostUser<QUEUES> {
         Ok(Progress { interrupt, more: refused != 0 || offered == BATCH || queue.enable_notification(memory)? })
     }
 
-    /// Gives up a back end that has had requests for long, and has answered none.
+    /// Gives up the back end if it has answered none of its requests for the limit.
     fn watch(&mut self) {
         if self.relays.iter().all(Relay::is_idle) {
             self.waits_since = None;

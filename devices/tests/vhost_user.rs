@@ -191,7 +191,7 @@ fn the_end_of_the_back_end_is_noticed() {
     assert!(!client.machine.transport().is_quiet(), "the process's end acknowledges the reset");
 }
 
-/// A back end that hangs is given up after a time; one that answers, or has no requests, is not.
+/// A back end that hangs is given up at the limit; one that answers, or has no requests, is not.
 #[test]
 fn a_back_end_that_answers_nothing_is_given_up() {
     const LIMIT: Duration = Duration::from_millis(100);

@@ -118,7 +118,7 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Maps pages of devices, none of which is mapped.
+    /// Maps pages of devices. None of them may be mapped yet.
     fn map_device(&mut self, pages: Span) {
         if !pages.is_empty() {
             self.map(Arch::DEVICES + pages.start, pages.start, pages.end - pages.start, MemoryType::Device, Permissions::READ_WRITE);
@@ -166,7 +166,7 @@ pub fn device(registers: Span) -> usize {
         if is_mapped(space, start) && is_mapped(space, end - PAGE_SIZE) {
             return;
         }
-        // Registers of devices may share pages, or overlap if firmware's tables are wrong: page by page up to the next that is mapped.
+        // Devices may share a page, or overlap if firmware's tables are wrong: map each run of unmapped pages.
         let mut from = start;
         for page in (start..end).step_by(PAGE_SIZE as usize) {
             if is_mapped(space, page) {

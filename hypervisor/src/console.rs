@@ -211,7 +211,7 @@ pub fn event(event: &Event) {
     }
 }
 
-/// Sends the operator a message if it has room, without a wait; never [`Event::Vm`]. Returns whether it had.
+/// Sends the operator a message if the line has room, without waiting. Returns whether it was sent. Not for [`Event::Vm`].
 #[allow(dead_code, reason = "not every architecture has served devices")]
 pub fn try_event(event: &Event) -> bool {
     let mut console = CONSOLE.lock();
@@ -265,7 +265,7 @@ fn write_log_if(wanted: impl FnOnce(&mut Console) -> bool, arguments: fmt::Argum
     let listening = console.listening;
     drop(console);
     if !listening {
-        // The screen first: a serial line may be stuck.
+        // The screen first, as a serial line may be stuck.
         screen::write(arguments);
         // During boot there is no transmit interrupt that would send queued output.
         flush();

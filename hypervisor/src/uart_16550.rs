@@ -24,11 +24,11 @@ pub trait Registers {
     fn write(&self, register: u8, value: u8);
 }
 
-/// Number of reads of the line status until a transmitter counts as broken: firmware's last 16 characters take 130 ms at 1200 baud.
+/// Number of reads of the line status until a transmitter counts as absent: firmware's last 16 characters take 130 ms at 1200 baud.
 #[allow(dead_code, reason = "used by `can_send`")]
 const PATIENCE: u32 = 1 << 20;
 
-/// Whether there is a transmitter that becomes empty. Registers of which all bits read as 1 are none.
+/// Whether there is a transmitter that becomes empty. A line status of all ones is that of an absent device.
 #[allow(dead_code, reason = "not every back end asks")]
 pub fn can_send(registers: &impl Registers) -> bool {
     (0..PATIENCE).map(|_| registers.read(LINE_STATUS)).find(|status| status & TRANSMIT_EMPTY != 0).is_some_and(|status| status != u8::MAX)

@@ -1,5 +1,5 @@
-//! A load under KVM: Debian's QEMU on Debian's kernel, on the same machine. A guest's disk is behind ioeventfd and a thread of its own, and
-//! its network card is vhost's, on a bridge.
+//! A load under KVM: Debian's QEMU on Debian's kernel, on the same machine. A guest's disk has ioeventfd and an I/O thread; its network
+//! card has vhost-net, on a bridge.
 
 use std::io::Write;
 
@@ -18,12 +18,12 @@ use stile::debian::{self, Freshness};
 use stile::emulator::Machine;
 use stile::initramfs::cpio::Archive;
 
-/// Memory of the host itself in bytes: its file system holds QEMU's libraries and the guests' files, which are in the guests' memory as well.
+/// Memory of the host itself in bytes: its file system holds QEMU's libraries and the guests' files, which the guests' memory holds, too.
 const MEMORY: u64 = 1536 << 20;
 
-/// The host's work: to run the guests, whose consoles are `/tmp/client` and `/tmp/server`, by the variables of [`settings`].
+/// The host's work: to run the guests by the variables of [`settings`]. Their consoles go to `/tmp/client` and `/tmp/server`.
 ///
-/// Each vCPU has a CPU for itself. The last CPU is that of all other threads: QEMU's and vhost's, which are threads of the kernel.
+/// Each vCPU has a CPU for itself. All other threads, QEMU's and vhost's in the kernel, share the last CPU.
 const SCRIPT: &str = "
 prepare() {
     for driver in /stile/drivers/*; do insmod $driver; done
@@ -60,7 +60,7 @@ const PORT: &str = "#!/bin/sh
 brctl addif br0 $1 && ip link set $1 up
 ";
 
-/// Runs a load under KVM, whose host polls for events before it sleeps, or doesn't.
+/// Runs a load under KVM. `polling`: the host polls for events before it sleeps.
 pub fn run(job: &Job<'_>, polling: bool) -> Result<Run> {
     let vms: u8 = match job.load.to {
         Destination::Disk => 1,

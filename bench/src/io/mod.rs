@@ -1,8 +1,8 @@
 //! `stile bench --io`: cost of a request to a disk, or to another VM by a network, on each path that it can take: by a device that the VM
 //! owns, by one that the service VM serves, under KVM, and without a hypervisor.
 //!
-//! Each load runs twice, at the same time, and one of the runs makes twice as many requests. The difference is their cost: boots, and what precedes the first
-//! request, are in both runs.
+//! Each load runs twice, at the same time; the second run makes twice as many requests. The difference of the runs is the requests' cost:
+//! boots, and all that precedes the first request, are in both.
 //!
 //! While all CPUs wait for a disk, the emulator's clock runs with the developer's machine's. So the number of the guests' ticks is not
 //! repeatable, and their exits are left out.
@@ -70,7 +70,7 @@ fn measure(loads: &[&'static Load], paths: &[Path], cpu: &str, progress: &dyn Fn
                 let job = Job { load, guest: &guest, disk: disk.path(), requests, cpu, plugin: &plugin };
                 path.run(&job).with_context(|| format!("measuring {}, {}", load.work.name, path.name()))
             };
-            // A run takes one of the developer's CPUs, because the emulated CPUs take turns.
+            // Each run takes one CPU of the developer's machine, as the emulated CPUs take turns.
             let (first, second) = thread::scope(|scope| {
                 let second = scope.spawn(|| run(2 * load.work.units));
                 (run(load.work.units), second.join())

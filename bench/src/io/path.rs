@@ -13,7 +13,7 @@ pub enum Path {
     Assigned,
     /// Stile, and a device that the service VM serves.
     Served,
-    /// KVM, and a disk of QEMU's, or cards of vhost's on a bridge.
+    /// KVM, with a disk of QEMU's, or with cards of vhost-net on a bridge.
     Kvm,
     /// KVM, whose host does not poll.
     KvmWithoutPolling,
@@ -52,7 +52,7 @@ impl Path {
         Ok(Self::STILE.into_iter().chain(Self::PEERS.into_iter().filter(wanted)).collect())
     }
 
-    /// Whether a load's requests can take it: those between VMs can't without a hypervisor.
+    /// Whether a load's requests can take this path: those between VMs need a hypervisor.
     pub fn is_for(self, load: &Load) -> bool {
         self != Self::Native || load.to == Destination::Disk
     }

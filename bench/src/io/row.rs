@@ -48,7 +48,7 @@ const DEVICE: &str = "IRQ: device";
 type Exits = BTreeMap<String, u64>;
 
 impl Bound {
-    /// `further` is the number of requests by which the second run exceeds the first.
+    /// Bounds the exits of each request. `further`: the number of requests by which the second run exceeds the first.
     fn of(first: &Run, second: &Run, further: u32) -> Self {
         let others = |exits: &Exits| exits.iter().filter(|(reason, _)| *reason != DEVICE).map(|(_, number)| *number as f64).sum::<f64>();
         let bound = |one: &Exits, two: &Exits| {

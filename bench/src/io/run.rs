@@ -21,9 +21,9 @@ pub struct Job<'a> {
     pub load: &'static Load,
     /// Its guest's files.
     pub guest: &'a Guest,
-    /// The file of its disk, which is this run's own.
+    /// The file of the guest's disk, which no other run uses.
     pub disk: &'a Path,
-    /// Number of requests that the load makes at least.
+    /// Minimum number of requests that the load makes.
     pub requests: u32,
     /// The emulated CPUs' model.
     pub cpu: &'a str,
@@ -50,7 +50,7 @@ impl Job<'_> {
 /// Counts of a run.
 #[derive(Debug)]
 pub struct Run {
-    /// Number of requests.
+    /// Number of requests, as the client reports it.
     pub requests: u32,
     /// Those of all VMs and of Stile. Exits are without those of timers.
     pub counts: Counts,

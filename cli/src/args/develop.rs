@@ -59,8 +59,8 @@ pub struct BenchArgs {
     /// With --scale, the numbers of VMs, of which all but the one that measures share a CPU.
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "scale", value_parser = clap::value_parser!(u32).range(2..=64))]
     pub vms: Vec<u32>,
-    /// Measure requests to a disk (fio_1, fio_32, write_32), and to another VM (tcp_1, redis_1, redis_50), by
-    /// devices that VMs own and by those that another VM serves; the peers are kvm, kvm-without-polling and, for disks, native.
+    /// Measure requests to a disk (fio_1, fio_32, write_32), and to another VM (tcp_1, redis_1, redis_50), by devices that VMs own and by
+    /// those that another VM serves; the peers are kvm, kvm-without-polling and, for disks, native.
     #[arg(long, conflicts_with_all = ["nested", "ablate", "scale", "history", "full", "iterations", "no_counts", "svg", "update"])]
     pub io: bool,
     /// Write the figures into a file, a JSON object a line.

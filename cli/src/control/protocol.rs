@@ -291,7 +291,7 @@ pub struct VmStatus {
     pub name: String,
     /// Its state.
     pub state: State,
-    /// The served device for which it has waited for long.
+    /// The served device for which it has been waiting, if Stile has reported the wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<WaitsFor>,
 }
@@ -299,11 +299,11 @@ pub struct VmStatus {
 /// A served device for which a VM waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitsFor {
-    /// The VM that serves it.
+    /// The name of the VM that serves the device.
     pub server: String,
-    /// Its type, as in a configuration.
+    /// The device's type, as in a configuration.
     pub device: String,
-    /// Its number among the VM's served devices, from 1.
+    /// The device's number among the client's served devices, from 1.
     pub number: u8,
 }
 

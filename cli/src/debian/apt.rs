@@ -51,7 +51,7 @@ impl Apt {
         Self::with(Arch::Aarch64, &root.join(format!("{suite}-source")), suite, mirror, "main", true)
     }
 
-    /// Like [`Apt::new`], for the packages of which Debian's installer consists.
+    /// Like [`Apt::new`], for the component with the packages of Debian's installer.
     pub fn of_installer(arch: Arch, root: &Path, suite: &'static str, mirror: &str) -> Result<Self> {
         Self::with(arch, &root.join(format!("{suite}-installer")), suite, mirror, "main/debian-installer", false)
     }

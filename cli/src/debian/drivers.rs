@@ -68,8 +68,8 @@ pub fn bridge_modules(kernel: DebianKernel, freshness: Freshness) -> Result<Vec<
     modules(Arch::Aarch64, BRIDGE, kernel, freshness)
 }
 
-/// The modules of one of Debian's kernels for Arm with which KVM's host serves its guests' network cards, to follow those for bridges. None
-/// for other kernels.
+/// The modules of vhost-net of one of Debian's kernels for Arm, by which KVM's host serves its guests' network cards; they are loaded after
+/// those for bridges. None for other kernels.
 ///
 /// # Errors
 /// See [`drivers`].

@@ -127,8 +127,8 @@ pub fn device_tree(board: Board, freshness: Freshness) -> Result<PathBuf> {
     Ok(store::get(Arch::Aarch64, Item::DeviceTrees6_1, freshness)?.dir.join(name))
 }
 
-/// Checks that the mirror has what [`DebianKernel::Installer`] downloads while it runs: the signed list of its packages, and one of those
-/// that are built for the architecture, as some mirrors leave these out.
+/// Checks that the mirror has the packages that [`DebianKernel::Installer`] downloads while it runs: their signed list, and one package of
+/// those built for the architecture, which some mirrors lack.
 ///
 /// # Errors
 /// No mirror; the list or the package is missing or damaged: the error is apt's message.

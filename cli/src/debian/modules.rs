@@ -51,7 +51,7 @@ lists! {
     KVM = ["irqbypass", "kvm", "kvm-intel",];
     /// Bridges, and TUN/TAP, with which a process is a bridge's port.
     BRIDGE = ["llc", "stp", "bridge", "tun",];
-    /// Network cards of KVM's guests in the kernel, behind those for bridges.
+    /// vhost-net, which serves the network cards of KVM's guests in the kernel; loaded after the modules for bridges.
     VHOST = ["tap", "vhost_iotlb", "vhost", "vhost_net",];
     /// Consoles over virtio.
     CONSOLE = ["virtio_console",];

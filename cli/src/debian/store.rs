@@ -196,7 +196,7 @@ const KVM_HOST_OF_AMD: &[Wanted] = &[
     Wanted { is: |path| path.ends_with("/kernel/arch/x86/kvm/kvm-amd.ko"), name: "kvm-amd.ko", required: true },
 ];
 
-/// Whether a path is that of a file of the text installer, for any architecture: a package has one architecture's.
+/// Whether a path is that of a file of the text installer, for any architecture: a package has files of one only.
 fn is_installer(path: &str, file: &str) -> bool {
     path.ends_with(&format!("/text/debian-installer/arm64/{file}")) || path.ends_with(&format!("/text/debian-installer/amd64/{file}"))
 }

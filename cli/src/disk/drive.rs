@@ -279,7 +279,7 @@ mod tests {
         qemu_img::to_qcow2(&raw, &image).unwrap();
         let drive = |read_only| Drive { file: image.clone(), read_only, format: Some("raw"), served: false };
         assert_eq!(drive(false).check("").unwrap(), "raw");
-        // Another program of QEMU's has it open, as an image whose writes it does not share, until its standard input ends.
+        // Another program of QEMU's holds the image's write lock until its standard input ends.
         let mut other =
             Command::new("qemu-io").args(["-f", "qcow2"]).arg(&image).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         other.stdout.as_mut().unwrap().read_exact(&mut [0; 8]).unwrap();

@@ -1,4 +1,4 @@
-//! Errors of the emulator's disks. A guest sees an I/O error only; the file and the reason come by the emulator's control protocol (QMP).
+//! Errors of the emulator's disks. A guest sees only an I/O error; QEMU reports the file and the reason by its control protocol (QMP).
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -11,24 +11,24 @@ use anyhow::{Context, Result};
 use rustix::io::{FdFlags, fcntl_setfd};
 use serde::Deserialize;
 
-/// Reasons of errors for lack of room. The member `nospace` of the event is only there if the machine stops at such an error.
+/// Reasons of errors for lack of room. The event has its member `nospace` only if such an error stops the machine.
 const FULL: [&str; 2] = ["No space left on device", "Disk quota exceeded"];
 
-/// Begin of the names of the emulator's disks. The number follows, from 0.
+/// Prefix of the emulator's names of disks, before a number from 0.
 pub const NAME: &str = "disk";
 
-/// A connection to an emulator that tells of errors of its disks.
+/// A connection to an emulator, which reports errors of its disks.
 #[derive(Debug)]
 pub struct DiskErrors {
     own: UnixStream,
-    /// The emulator's end, which processes that this one starts inherit.
+    /// The emulator's end, which child processes inherit.
     emulator: UnixStream,
     /// The disks' files, by number.
     files: Vec<PathBuf>,
 }
 
 impl DiskErrors {
-    /// A connection for an emulator that is not started yet, with these disks.
+    /// Makes the connection for an emulator with these disks, before it is started.
     ///
     /// # Errors
     /// The system has no socket left.
@@ -38,36 +38,36 @@ impl DiskErrors {
         Ok(Self { own, emulator, files })
     }
 
-    /// The emulator's arguments for it.
+    /// Returns the emulator's arguments for the connection.
     pub fn arguments(&self) -> [String; 4] {
         let socket = format!("socket,id=errors,fd={}", self.emulator.as_raw_fd());
         ["-chardev".into(), socket, "-mon".into(), "chardev=errors,mode=control".into()]
     }
 
-    /// Starts a thread that calls `report` with lines for the user, until that returns false. The emulator has been started.
+    /// Starts a thread that calls `report` with lines for the user until `report` returns false. Call it after the emulator's start.
     ///
     /// # Errors
     /// The system has no thread left.
     pub fn watch(self, mut report: impl FnMut(String) -> bool + Send + 'static) -> Result<()> {
         let Self { mut own, emulator, files } = self;
-        // Its end is the emulator's.
+        // Only the emulator keeps its end, so that the connection ends with it.
         drop(emulator);
         let follow = move || -> io::Result<()> {
             own.write_all(b"{\"execute\": \"qmp_capabilities\"}\n")?;
             let mut counts = BTreeMap::new();
             for line in BufReader::new(own).lines() {
-                // Other messages have other members.
+                // Skip replies and other events.
                 let Ok(Message { data: Some(error), .. }) = serde_json::from_str(&line?) else { continue };
                 let count = counts.entry((error.device.clone(), error.operation.clone(), error.reason.clone())).or_insert(0u64);
                 *count += 1;
-                // Ever more rarely: a guest can write to a full disk in a loop.
+                // Report powers of two only: a guest can write to a full disk in a loop.
                 if count.is_power_of_two() && !report(error.describe(*count, &files)) {
                     break;
                 }
             }
             Ok(())
         };
-        // The connection ends with the emulator.
+        // The thread ends with the connection.
         thread::Builder::new().name("disks".into()).spawn(move || drop(follow())).context("errors of disks have no thread")?;
         Ok(())
     }
@@ -98,7 +98,7 @@ struct Failure {
 }
 
 impl Failure {
-    /// A line for the user about the error, which is the `count`th of its kind.
+    /// Returns a line for the user about the error, the `count`th of its kind.
     fn describe(&self, count: u64, files: &[PathBuf]) -> String {
         let number = self.device.strip_prefix(NAME).and_then(|number| number.parse::<usize>().ok());
         let file = number.and_then(|number| files.get(number));

@@ -18,7 +18,7 @@ use crate::out;
 pub struct Functions {
     /// The arguments.
     pub arguments: Vec<String>,
-    /// By which the emulator tells of errors of disks, if there are any disks.
+    /// The connection by which the emulator reports errors of disks, if there are any disks.
     pub errors: Option<DiskErrors>,
     /// Disks, networks and folders so far.
     disks: usize,

@@ -39,7 +39,7 @@ pub fn check(file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Checks that no machine uses a raw image, by opening it for writing without any request: readers of raw images respect no lock.
+/// Checks that no machine uses a raw image: opens it for writing, and sends no request. Opening it for reading does not take the lock.
 ///
 /// # Errors
 /// The image is in use, or can't be written: the error is the program's message.

@@ -215,7 +215,7 @@ impl Session<'_> {
         }
     }
 
-    /// The served device for which a VM waits.
+    /// Returns the served device for which a VM waits, if it does.
     fn waits_for(&self, console: usize) -> Option<WaitsFor> {
         let Console { line, vm, .. } = self.consoles[console];
         let Wait { server, number, device } = *self.lines[line].story.waits.get(&usize::from(vm))?;

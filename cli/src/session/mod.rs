@@ -187,7 +187,7 @@ pub struct Request {
     pub detached: bool,
     /// The control socket, if there is one.
     pub claim: Option<Claim>,
-    /// By which the emulator tells of errors of disks, if it has any.
+    /// The connection by which the emulator reports errors of disks, if it has any disks.
     pub disk_errors: Option<DiskErrors>,
 }
 

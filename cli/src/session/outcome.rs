@@ -242,8 +242,8 @@ pub fn describe(crash: &Crash) -> String {
     format!("{reason} (vCPU {}, PC {:#x}, syndrome {:#x}, address {:#x})", crash.vcpu, crash.pc, crash.syndrome, crash.address)
 }
 
-/// The remedy for a failure of the emulator's start, by QEMU's message: images and ports were checked minutes before, when no other machine
-/// had them yet.
+/// Returns the remedy for a failure of the emulator's start, by QEMU's message: another program can take an image or a port after the
+/// checks, which precede the start by minutes.
 fn remedy(failure: &str) -> &'static str {
     match failure {
         _ if failure.contains("Is another process using the image") => {

@@ -70,7 +70,7 @@ fn blocked_dma() -> Scenario {
     Scenario { expect, ..device(scenario, &["-device", "edu,addr=5,dma_mask=0xffffffffffff"]) }
 }
 
-/// A VM with three functions, and one that verifies checksums. The devices are QEMU's `edu`, `virtio-rng`, and another.
+/// Returns the configuration of a VM with three functions, those of [`three_devices`], beside a VM that verifies checksums.
 fn beside_checksums(machine: &str, attacker: &str, neighbour: &str, programs: &Programs) -> Result<String> {
     let functions = [3, 4, 5].map(|device| format!("[[vm.pci]]\nfunction = \"0000:00:{device:02x}.0\"\n")).concat();
     Ok(format!(
@@ -82,7 +82,7 @@ fn beside_checksums(machine: &str, attacker: &str, neighbour: &str, programs: &P
     ))
 }
 
-/// Options for the devices of [`beside_checksums`]; `last` is the third one.
+/// Adds the devices of [`beside_checksums`]: `edu`, `virtio-rng`, and the options `last` for the third one.
 fn three_devices(scenario: Scenario, last: &[&str]) -> Scenario {
     let rng = format!("virtio-rng-pci,{VIRTIO}").replace("addr=2", "addr=4");
     device(scenario, &[&["-device", "edu,addr=3,dma_mask=0xffffffffffff", "-device", &rng], last].concat())
@@ -110,10 +110,10 @@ fn hostile(programs: &Programs) -> Result<Scenario> {
     Ok(three_devices(scenario, &["-netdev", "user,id=net", "-device", &card]))
 }
 
-/// A VM attacks without end through a function, which sends a message at each of its stores: the neighbour on the CPU to which they go
-/// completes, and is interrupted within the limit.
+/// A VM attacks without end through a function, which sends a message at each store to a doorbell. The neighbour on the CPU that the
+/// messages interrupt completes, and is interrupted within the limit.
 fn storm(attack: &str, programs: &Programs) -> Result<Scenario> {
-    // In a long slice there are more messages than the limit allows.
+    // Long slices: an attack sends more messages in one than the limit allows.
     let attacker = format!("append = \"attack={attack}\"\nvcpus = 2\npinned = true\n");
     let neighbour = "append = \"rounds=100 alone\"\ncpus = [1]\n";
     let config = beside_checksums("slice = \"100ms\"\n", &attacker, neighbour, programs)?;

@@ -11,8 +11,8 @@ use stile::config::Arch;
 use stile::exit;
 use stile::programs::{PASSED, Programs};
 
-/// Changes of the emulated machine's tree: the test's name, bytes and what replaces them, further options of the emulator, what Stile says,
-/// and whether its guest runs.
+/// Changes of the emulated machine's tree: the test's name, bytes and their replacements, further options of the emulator, Stile's message,
+/// and whether the guest runs.
 struct Case {
     name: &'static str,
     changes: &'static [[&'static [u8]; 2]],
@@ -30,11 +30,11 @@ impl Case {
 
 const LONG: &str = "firmware/long-tree";
 
-/// Addresses, of two cells: the distributor's, the first redistributor's, and one where nothing is.
+/// Addresses, of two cells: the distributor's, the first redistributor's, and one without a device.
 const DISTRIBUTOR: &[u8] = &[0, 0, 0, 0, 8, 0, 0, 0];
 const REDISTRIBUTORS: &[u8] = &[0, 0, 0, 0, 8, 0xa, 0, 0];
 const NOTHING: &[u8] = &[0, 0, 0, 0, 0xf, 0, 0, 0];
-/// Those of the first serial port and of the second one.
+/// Addresses of the first serial port and of the second one.
 const PORTS: [&[u8]; 2] = [&[0, 0, 0, 0, 9, 0, 0, 0], &[0, 0, 0, 0, 9, 4, 0, 0]];
 
 const CASES: [Case; 9] = [
@@ -64,7 +64,7 @@ const CASES: [Case; 9] = [
         &[[REDISTRIBUTORS, &[0, 0, 0x7f, 0xff, 8, 0xa, 0, 0]]],
         "0x7fff080a0000 is beyond the physical addresses",
     ),
-    // The console's address is wrong, and the tree's other port is the one that the emulator has: its interrupt moves, too.
+    // The console's address is wrong, and the tree's second port has the address and the interrupt of the emulator's first one.
     Case {
         name: "firmware/absent-console",
         changes: &[

@@ -64,7 +64,7 @@ pub(super) fn device(scenario: Scenario, words: &[&str]) -> Scenario {
     words.iter().fold(scenario, |scenario, word| scenario.with("--qemu-arg", *word))
 }
 
-/// The file system with a disk's file is full: the guest gets an I/O error, and the user the file, the reason and the remedy.
+/// The file system with a disk's file is full: the guest gets an I/O error, the user a message with the file, the reason and the remedy.
 fn full_host() -> Scenario {
     let full = r#"drive.disk0.file=json:{"file":{"driver":"blkdebug","inject-error":[{"event":"write_aio","errno":28}],"image":{"driver":"file","filename":"{disk}"}}}"#;
     let scenario = Scenario::new("devices/full-host", "--kernel debian --memory 256M --disk {disk},format=raw")

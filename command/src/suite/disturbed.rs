@@ -1,9 +1,9 @@
-//! Messages of other VMs' PCI functions that interrupt a VM, by its account: so many in each of its time slices.
+//! Limit of the messages of other VMs' PCI functions that interrupt a VM, by its account: a number in each of its time slices.
 
 /// Free misses of a VM's functions in a time slice, as in `crates/pci/src/misses.rs`.
 const FREE: u64 = 64;
 
-/// A VM on whose CPU functions of another VM interrupt.
+/// A VM on a CPU that functions of another VM interrupt.
 #[derive(Debug, Clone, Copy)]
 pub struct Disturbed {
     /// Its name.
@@ -24,7 +24,7 @@ impl Disturbed {
         if account().next().is_none() {
             return Some(format!("standard error has no account of {}", self.vm));
         }
-        // Each of its slices ends by the timer, or by a kick, but for the last one. The limit's periods begin at any time in a slice.
+        // All slices but the last end by the timer or a kick. The limit's periods begin at any time in a slice: two overlap each slice.
         let slices = samples("slice or deadline") + samples("kick") + 1;
         let most = 2 * slices * (FREE + 1 + self.vectors);
         let messages = samples("function's message");

@@ -1,5 +1,5 @@
-//! The tests of Debian's installer with a file of answers: it asks nothing, and asks a mirror for its components; and, as tests that run only
-//! if they are named, whole installations from a mirror, whose disks are started afterwards.
+//! Tests of Debian's installer with a file of answers. It asks no question, and a mirror for its components. Whole installations from a
+//! mirror, whose disks are started afterwards, run only if they are named.
 
 use std::fs::{self, File};
 
@@ -52,13 +52,13 @@ pub const WHOLE_ON_PC: &str = "long/installer-pc";
 
 /// Bytes of the disk. An installed system without tasks takes 1 GiB.
 const DISK: u64 = 3 << 30;
-/// Time-out of the installation in seconds. The emulator alone, without Stile, took 300 s of CPU time to the base system's first packages.
+/// Time-out of the installation in seconds. Without Stile, the emulator took 300 s of CPU time to the base system's first packages.
 const INSTALLATION: u32 = 6 * 3600;
 /// Time-out in seconds of the installed system's start.
 const START: u32 = 1800;
 
-/// The answers of a whole installation, but for the mirror and the kernel: one partition, no swap, no tasks. Where the installer can start GRUB
-/// (PCs), it installs it on that disk.
+/// Answers of a whole installation, but for the mirror and the kernel: one partition, no swap, no tasks. On PCs the installer also installs
+/// GRUB on the disk.
 const WHOLE_ANSWERS: &str = "d-i debian-installer/locale string en_US.UTF-8
 d-i keyboard-configuration/xkb-keymap select us
 d-i netcfg/get_hostname string installed
@@ -91,7 +91,7 @@ d-i finish-install/reboot_in_progress note
 d-i debian-installer/exit/poweroff boolean true
 ";
 
-/// The answers about a mirror. A mirror of this machine's own (`localhost`) is found at the address that the emulator's network has for it.
+/// Returns the answers about a mirror. The guest reaches a mirror on this machine (`localhost`) at the address of the emulator's network.
 fn mirror_answers(mirror: &str) -> Result<String, String> {
     let parts = mirror.split_once("://").filter(|(scheme, _)| ["http", "https"].contains(scheme));
     let (scheme, rest) =

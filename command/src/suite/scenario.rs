@@ -33,8 +33,8 @@ pub const TIMEOUT: u32 = 600;
 /// The emulator's log of exceptions, in the scenario's own directory.
 const EXCEPTIONS: &str = "exceptions.log";
 
-/// Additional time of a run before the emulator starts: it may have to fetch a kernel or to build the hypervisor first. And time for a run
-/// that was told to end.
+/// Additional time before the emulator starts, as the run may have to fetch a kernel or to build the hypervisor. Also the time that a run
+/// has to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(300);
 
 /// A scenario.
@@ -56,7 +56,7 @@ pub struct Scenario {
     pub steps: Vec<Step>,
     /// The machine has a screen, which must show these lines when standard output has this.
     pub screen: Option<(&'static str, &'static [&'static str])>,
-    /// Time-out in seconds, of which fewer count on a busy machine ([`Clock`]). If the run is expected to end by it, its `--timeout`.
+    /// Time-out in seconds of [`Clock`], which slows down on a busy machine. If the run is expected to time out, also its `--timeout`.
     pub timeout: u32,
     /// The expected result.
     pub expect: Expect,
@@ -235,12 +235,13 @@ impl Scenario {
         Err(format!("{}\n--- standard output, its end:\n{}\n--- standard error, its end:\n{}", problems.join("\n"), end(out), end(&err)))
     }
 
-    /// The time-out.
+    /// Returns the time-out.
     fn limit(&self) -> Duration {
         Duration::from_secs(self.timeout.into())
     }
 
-    /// The run's `--timeout`, which begins with the emulator: the suite's own ends the run before, unless this one is expected.
+    /// Returns the run's `--timeout`, which begins with the emulator. The suite's time-out precedes it, unless the run is expected to time
+    /// out.
     fn run_timeout(&self) -> Duration {
         if self.expect.status == exit::TIMEOUT { stretched(self.limit()) } else { longest(self.limit()) }
     }

@@ -483,8 +483,8 @@ fn cut_off(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { config: Some(config.concat()), expect, ..Scenario::new("served/cut-off", "--exits --icount") })
 }
 
-/// A server that acknowledges no requests, or answers none, is reported, and its client's driver is told. A driver's reset ends if the server does not
-/// acknowledge it. Virtual time passes at once while all vCPUs sleep.
+/// A server that acknowledges no requests, or answers none, is reported, and its client's driver is told. A driver's reset ends if the
+/// server does not acknowledge it. Virtual time passes at once while all vCPUs sleep.
 fn unanswered(programs: &Programs) -> Result<Scenario> {
     let config = [
         "[machine]\ncpus = 1\n\n".to_owned(),

@@ -1,4 +1,4 @@
-//! Time-outs on a machine that is busy with other work: they count the time that an emulator would have had with CPUs to itself.
+//! Time-outs on a machine that is busy with other work: they grow with its load, as if the emulator had the CPUs to itself.
 
 use std::fs;
 use std::num::NonZero;
@@ -21,7 +21,7 @@ impl Clock {
         Self { last: Instant::now(), passed: Duration::ZERO }
     }
 
-    /// Returns the time that has passed on it. The load is that of now: call it often.
+    /// Returns the time on the clock. Since the last call, it advances at the present load: call this often.
     pub fn elapsed(&mut self) -> Duration {
         self.advance(Instant::now(), slowdown())
     }
@@ -34,24 +34,24 @@ impl Clock {
     }
 }
 
-/// A time-out that begins now, at the present load.
+/// Returns a time-out that begins now, at the present load.
 pub fn stretched(limit: Duration) -> Duration {
     limit.mul_f64(slowdown())
 }
 
-/// The longest that a time-out can become.
+/// Returns the longest that a time-out can become.
 pub fn longest(limit: Duration) -> Duration {
     limit.mul_f64(MOST)
 }
 
-/// The factor by which this machine is slower now than with a CPU for each thread.
+/// Returns the factor by which this machine is slower now than with a CPU for each thread.
 fn slowdown() -> f64 {
     let cpus = thread::available_parallelism().map_or(1, NonZero::get);
-    // Where there is no such file, the load is unknown.
+    // Without this file, the load is unknown.
     fs::read_to_string("/proc/loadavg").map_or(1.0, |load| factor(&load, cpus as f64))
 }
 
-/// The factor by this text of `/proc/loadavg`, whose first number is the average of the last minute.
+/// Returns the factor by the text of `/proc/loadavg`, whose first number is the average of the last minute.
 fn factor(load: &str, cpus: f64) -> f64 {
     let threads = load.split_whitespace().next().and_then(|word| word.parse::<f64>().ok());
     threads.map_or(1.0, |threads| threads / cpus).clamp(1.0, MOST)

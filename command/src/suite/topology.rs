@@ -38,10 +38,10 @@ pub fn with_gaps() -> Scenario {
     Scenario { config: Some(config), expect, ..Scenario::new("pc/amd/debian:6.12/topology-with-gaps", "--exits") }
 }
 
-/// A PC with APIC identifiers up to 292, above those of eight bits, with AMD-V: Linux starts two of its CPUs, and then two others, one of them
-/// with the last identifier, which the serial line interrupts.
+/// A PC with AMD-V and APIC IDs up to 292, beyond 8 bits: Linux starts two of its CPUs, and then two others, one of them with the last ID,
+/// which the serial line interrupts.
 ///
-/// No topology with such an identifier has fewer than 125 vCPUs.
+/// No topology with such an ID has fewer than 125 vCPUs.
 pub fn beyond_eight_bits() -> Scenario {
     let config = format!(
         "[machine]\narch = \"x86_64\"\ncpu = \"max\"\ncpus = 2\n\n\

@@ -42,7 +42,7 @@ pub struct ArmTables {
     pub psci_by_hvc: Option<bool>,
     /// The console.
     pub uart: Option<Port>,
-    /// DBG2's port, if it is not the console: one to try if the console does not answer.
+    /// DBG2's port, if it is not the console: the fallback for a console that does not answer.
     pub debug_port: Option<Port>,
     /// Nodes of memory and CPUs, by MPIDR affinities.
     pub numa: Numa,
@@ -87,7 +87,7 @@ impl ArmTables {
         if let Some(affinities) = affinities {
             tables.read_srat(affinities);
         }
-        // The console, if there is no SPCR.
+        // Without an SPCR, DBG2's port is the console.
         tables.uart = tables.uart.or(tables.debug_port);
         tables.debug_port = tables.debug_port.filter(|port| tables.uart.is_none_or(|uart| uart.address != port.address));
         has_madt.then_some(tables)

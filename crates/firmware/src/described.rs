@@ -107,7 +107,7 @@ pub fn describe(
     tree.finish()
 }
 
-/// A serial port in memory.
+/// Writes the node of a memory-mapped serial port.
 fn serial_port(tree: &mut TreeWriter<'_>, name: &str, port: &Port) {
     tree.begin(name);
     match port.kind {

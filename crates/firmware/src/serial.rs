@@ -51,11 +51,11 @@ const COMPATIBLE: [(&str, u8); 5] =
 /// The one whose registers are words, which its node does not say.
 const BROADCOM: &str = "brcm,bcm2835-aux-uart";
 
-/// Maximum number of ports of which Stile chooses its console.
+/// Maximum number of ports among which Stile chooses its console.
 pub const MOST_PORTS: usize = 8;
 
 impl SerialPort {
-    /// The ports that Stile has drivers for, in the order in which they are tried: firmware's choice of console, then PL011s, then others.
+    /// Returns the ports that Stile has drivers for, in the order in which they are tried: firmware's choice of console, PL011s, others.
     pub fn find_all(tree: &Fdt<'_>) -> Vec<SerialPort, MOST_PORTS> {
         let mut ports = Vec::new();
         let mut add = |port: SerialPort| {
@@ -68,7 +68,7 @@ impl SerialPort {
         }
         let mut others: Vec<SerialPort, MOST_PORTS> = Vec::new();
         walk(tree.root(), &mut |node| {
-            // Most nodes have no such name; only the others are read.
+            // Read only nodes of a driven port: most are not.
             if node.compatible().into_iter().flatten().any(is_driven)
                 && is_enabled(&node)
                 && let Some(port) = SerialPort::read(tree, node)

@@ -17,8 +17,8 @@ pub struct Cpu {
     pub(crate) loaded: Option<VcpuId>,
     /// Slices that expired here since the CPU became contended or last migrated a vCPU away.
     pub(crate) turns: u8,
-    /// While shares are accounted: the CPU's slice timer is set, or a kick is pending that has it set. Stays so if the waiting vCPUs go
-    /// elsewhere, until the CPU's next switch.
+    /// While shares are accounted: the slice timer is set, or a pending kick will set it. Remains set until the CPU's next switch, even if
+    /// the waiting vCPUs leave.
     pub(crate) timed: bool,
     /// Incremented whenever a vCPU arrives here from elsewhere.
     pub(crate) arrivals: u32,

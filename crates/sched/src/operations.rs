@@ -414,10 +414,10 @@ impl Locked<'_> {
 
     /// Queues a vCPU from elsewhere on a CPU. Returns whether that CPU must be kicked: it is idle, or runs a
     /// vCPU without a slice timer. If others already wait there, it has a slice timer or a kick pending; it is kicked
-    /// if they may use fewer CPUs, because one of the additional ones may just have looked for work in vain. If others
-    /// waited there during this slice, it has its timer, too ([`Cpu::timed`]): sleepers that others wake and steal from
-    /// there, one after the other, interrupt the running vCPU once. If the VM is throttled there,
-    /// [`deadline`](Self::deadline) covers it.
+    /// if they may use fewer CPUs, because one of the additional ones may just have looked for work in vain. A slice timer
+    /// stays set after the vCPUs that waited have left ([`Cpu::timed`]), so that sleepers that are woken and stolen one
+    /// after the other interrupt the running vCPU once. If the VM is throttled there, [`deadline`](Self::deadline)
+    /// covers it.
     pub(crate) fn enqueue(&mut self, cpu: CpuId, vcpu: VcpuId, now: u64) -> bool {
         if self.policed() { self.enqueue_as::<true>(cpu, vcpu, now) } else { self.enqueue_as::<false>(cpu, vcpu, now) }
     }

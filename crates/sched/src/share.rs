@@ -64,7 +64,7 @@ impl Locked<'_> {
         let mut counted = VmSet::EMPTY;
         (0..VMS).filter(|&vm| self.vm(vm).vcpus.load(Ordering::Relaxed) != 0).for_each(|vm| counted.insert(vm));
         for cpu in self.online().iter() {
-            // Not maintained while shares were not accounted.
+            // Stale: not maintained while shares were not accounted.
             self[cpu].timed = false;
             self[cpu].queue.deadline = u64::MAX;
             let load = self.load_of(cpu);

@@ -1,23 +1,23 @@
 //! Requests of a running driver that its server has not answered.
 //!
-//! Only the rings in the client's memory show them. The caller loads the rings' indexes, which the client can change at any time: a
-//! client can make its own requests seem unanswered, and no other's.
+//! They are known from the rings in the client's memory only. The caller loads the rings' indexes, which the client can change at any
+//! time: a client can make its own requests seem unanswered, but no other client's.
 
 use crate::events::EventPage;
 use crate::transport::Transport;
 use crate::{QUEUES, status};
 
-/// Feature: packed queues (Virtio 1.2, section 6), whose rings have no indexes.
+/// Feature VIRTIO_F_RING_PACKED (Virtio 1.2, section 6): packed queues, whose rings have no indexes.
 const RING_PACKED: u64 = 1 << 34;
 
 /// Offset of the index in both rings (Virtio 1.2, sections 2.7.6 and 2.7.8).
 const INDEX: u64 = 2;
 
-/// The queues whose buffers are requests that the server alone answers, a bit each, by the type of the device (Virtio 1.2, section 5).
-/// Buffers of other queues wait for input, for free memory (balloon), or for other buffers of the client (vsock).
+/// Returns the mask of the queues whose buffers are requests, which the server alone answers, by the type of the device (Virtio 1.2,
+/// section 5). Buffers of other queues wait for input, for free memory (balloon), or for other buffers of the client (vsock).
 const fn request_queues(device: u32) -> u32 {
     match device {
-        // net and console: of each pair, the queue of the driver's output.
+        // net and console: the transmit queue of each pair.
         1 | 3 => 0xaa,
         // block, rng and fs.
         2 | 4 | 26 => 0xff,
@@ -25,14 +25,14 @@ const fn request_queues(device: u32) -> u32 {
     }
 }
 
-/// Addresses of the indexes of a queue's rings in the client: any values.
+/// Addresses of the indexes of a queue's rings, from the client and not validated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Indexes {
     available: u64,
     used: u64,
 }
 
-/// The queues with requests of a driver, at the time of an event.
+/// The queues with requests of a running driver, and the last event at that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Requests {
     event: u32,
@@ -51,12 +51,12 @@ impl Requests {
     }
 }
 
-/// Debt of a server to a running driver.
+/// Outstanding work of a server for a running driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owed {
-    /// Acknowledgments of events. The number of the last event that the server says it has seen.
+    /// Acknowledgments of events. Holds the number of the last event that the server has acknowledged.
     Acknowledgments(u32),
-    /// Answers to requests whose events are acknowledged. See [`Requests::unanswered`].
+    /// Answers to requests whose events are acknowledged. Holds the sum of [`Requests::unanswered`].
     Answers(u32),
 }
 
@@ -71,8 +71,8 @@ impl Owed {
 }
 
 impl Transport {
-    /// Begins to watch whether the server acknowledges the events of a running driver, and answers its requests. Returns its debt;
-    /// `None` without effect if it is watched already, or there is nothing to watch.
+    /// Begins to watch whether the server acknowledges the events of a running driver, and answers its requests. Returns its outstanding
+    /// work; `None`, without effect, if the server is watched already, or offline, or no driver runs.
     pub fn watch(&mut self, page: &EventPage) -> Option<Owed> {
         if self.watched || !self.is_served() {
             return None;
@@ -87,8 +87,8 @@ impl Transport {
         self.watched
     }
 
-    /// Returns the queues with requests of a driver whose server is watched; `None` if it is not. There are none once the server has set
-    /// DEVICE_NEEDS_RESET: it answers nothing until the reset.
+    /// Returns the queues with requests of a driver whose server is watched; `None` if it is not watched. Once the server has set
+    /// DEVICE_NEEDS_RESET, no queue has requests: the server answers none until the reset.
     pub fn requests(&self) -> Option<Requests> {
         let has_rings = self.status & status::NEEDS_RESET == 0 && self.features.accepted & RING_PACKED == 0;
         let kinds = if has_rings { request_queues(self.device) } else { 0 };
@@ -99,11 +99,12 @@ impl Transport {
         self.watched.then(|| Requests { event: self.events, queues: core::array::from_fn(queue) })
     }
 
-    /// Returns the debt of the server; ends the watch if it has none. `unanswered` is that of `requests`.
+    /// Returns the outstanding work of the server; ends the watch if there is none. `unanswered` is the result of
+    /// [`Requests::unanswered`] for `requests`.
     pub fn owed(&mut self, page: &EventPage, requests: &Requests, unanswered: Option<u32>) -> Option<Owed> {
         let seen = page.seen();
         let owed = match unanswered {
-            // The rings were loaded before the last event: its requests may be unanswered.
+            // The rings were loaded before the last event, and may lack its requests.
             _ if seen != self.events || requests.event != self.events => Some(Owed::Acknowledgments(seen)),
             unanswered => unanswered.map(Owed::Answers),
         };

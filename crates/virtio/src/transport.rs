@@ -38,7 +38,7 @@ pub struct Transport {
     pub(crate) overdue: bool,
     /// The server has left events unacknowledged, or requests unanswered, for long: the driver finds DEVICE_NEEDS_RESET.
     pub(crate) unanswered: bool,
-    /// Acknowledgments of events, and answers, are being checked.
+    /// Acknowledgments of events, and answers to requests, are being checked.
     pub(crate) watched: bool,
     pub(crate) features: Features,
     pub(crate) queues: [Queue; QUEUES],

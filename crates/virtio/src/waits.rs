@@ -65,7 +65,7 @@ impl Transport {
         self.is_served() && !self.unanswered
     }
 
-    /// Notes whether the server has been in [debt](crate::Owed) to a running driver for long: the driver is interrupted, and finds
+    /// Notes whether the server has had [outstanding work](crate::Owed) for long without progress: the driver is interrupted, and finds
     /// DEVICE_NEEDS_RESET until the server makes progress. The server does not see that bit.
     pub fn set_unanswered(&mut self, is_unanswered: bool) -> Effect {
         let was_unanswered = core::mem::replace(&mut self.unanswered, is_unanswered);

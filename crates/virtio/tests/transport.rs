@@ -191,14 +191,14 @@ fn loads_of_the_status_end_during_a_wait() {
     assert_eq!(transport.read(client::STATUS, 4), Some(DRIVER_OK));
 }
 
-/// The debt of a server, with these words in the client's memory.
+/// Returns the outstanding work of a server, with these words in the client's memory.
 fn owed(transport: &mut Transport, page: &EventPage, words: &[(u64, u16)]) -> Option<Owed> {
     let requests = transport.requests()?;
     let unanswered = requests.unanswered(|at| words.iter().find(|(address, _)| *address == at).map(|(_, word)| *word));
     transport.owed(page, &requests, unanswered)
 }
 
-/// Indexes of the available ring and of the used ring of [`drive`]'s queue.
+/// Words with the indexes of the available ring and of the used ring of [`drive`]'s queue.
 fn indexes(available: u16, used: u16) -> [(u64, u16); 2] {
     [(0x4000_2002, available), (0x2_4000_3002, used)]
 }
@@ -234,7 +234,7 @@ fn requests_that_are_acknowledged_are_to_be_answered() {
 
 #[test]
 fn buffers_for_input_are_no_requests() {
-    // Of net and console, the second queue has the driver's output; of block, rng and fs, each queue has requests; of balloon and vsock none.
+    // net, console: the second queue, which transmits; block, rng, fs: each queue; balloon, vsock: none.
     for (device, expected) in
         [(1, [false, true]), (2, [true; 2]), (3, [false, true]), (4, [true; 2]), (5, [false; 2]), (19, [false; 2]), (26, [true; 2])]
     {

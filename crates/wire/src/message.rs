@@ -193,7 +193,7 @@ pub enum Event {
         /// Ticks of the counter that the command took.
         ticks: u64,
     },
-    /// The served device for which a virtual machine has waited for long, as Stile's log has it.
+    /// The served device for which a virtual machine waits, once Stile's log has reported the wait.
     Waits {
         /// The virtual machine's number, from 0.
         vm: u8,
@@ -522,11 +522,11 @@ pub enum Level {
 /// A served device for which its client waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wait {
-    /// The number of the virtual machine that serves it, from 0.
+    /// The number of the virtual machine that serves the device, from 0.
     pub server: u8,
-    /// Its number among the client's served devices, from 1.
+    /// The device's number among the client's served devices, from 1.
     pub number: u8,
-    /// Its type (Virtio 1.2, section 5).
+    /// The device's type (Virtio 1.2, section 5).
     pub device: u32,
 }
 

@@ -75,7 +75,7 @@ impl Port for Wire {
     }
 }
 
-/// Stile's side of a balloon's registers: pages whose numbers have a bit of `answers` set by their lowest three bits are refused.
+/// Stile's side of a balloon's registers. Refuses the pages whose number modulo 8 is a bit that is set in `answers`.
 struct Stile {
     answers: u8,
     last: Cell<u32>,

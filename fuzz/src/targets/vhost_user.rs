@@ -12,7 +12,7 @@ use crate::input::Input;
 use crate::marks::reach;
 use crate::target::Target;
 
-/// Any replies: those of a program that a client has taken over.
+/// Any replies, as of a back end that a client has taken over.
 pub const REPLIES: Target = Target {
     name: "vhost-user",
     run: replies,
@@ -25,10 +25,10 @@ pub const REPLIES: Target = Target {
 const BASE: u64 = 0x4000_0000;
 const SIZE: usize = 0x4000;
 
-/// Flags of a reply: the protocol's version, and that it is one.
+/// Flags of a reply: version 1 of the protocol, and the reply flag.
 const REPLY: u8 = 1 | 1 << 2;
 
-/// Length of a reply that is another one than its header says.
+/// Length byte of a reply whose header states another length: a word after it.
 const LIE: u8 = 0xff;
 
 /// Connects to a back end with any replies, which are sent before the questions, then starts and stops a queue: the process returns, and
@@ -42,7 +42,7 @@ fn replies(bytes: &[u8]) {
         let header = [u32::from(request), flags.into(), size].map(u32::to_le_bytes).concat();
         back_end.write_all(&[&header[..], input.take(length.into())].concat()).expect("room in the socket");
     }
-    // No reply is waited for.
+    // With the end of the replies, the front end waits for none.
     back_end.shutdown(Shutdown::Write).expect("an end");
     let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(BASE), SIZE)]).expect("memory");
     let window = tempfile::tempfile().expect("a file");
@@ -63,7 +63,7 @@ fn replies(bytes: &[u8]) {
     front_end.start(&memory, front_end.features(), &queues).expect("a queue of a size that it may have");
     let progress = front_end.serve(&memory, &mut queues).expect("an empty queue");
     assert_eq!(progress.interrupt, 0, "no request was answered");
-    // A connection that was given up has an end.
+    // Drain the front end's messages, up to the end of a connection that it gave up.
     back_end.set_nonblocking(true).expect("a mode");
     let mut questions = vec![0; 1 << 16];
     while let Ok(count) = back_end.read(&mut questions) {

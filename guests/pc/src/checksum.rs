@@ -1,7 +1,7 @@
 //! The neighbour: computes checksums of its memory and registers, round after round, and detects any
 //! unexpected change.
 //!
-//! Command line: `rounds=N` (default 40); `share`: measure in each round the VM's share of CPU time; `alone`: no interrupt or NMI may come.
+//! Command line: `rounds=N` (default 40); `share`: measure in each round the VM's share of CPU time; `alone`: fail on an interrupt or NMI.
 #![no_std]
 #![no_main]
 
@@ -57,7 +57,7 @@ fn run(rounds: u64, shares: bool, is_alone: bool) -> Outcome {
     canary::watch(memory, rounds, between, |round, sum| println!("checksum: round {round} of {rounds}: {sum:016x}"))
 }
 
-/// Checks that nothing has interrupted this CPU, whose interrupts are masked.
+/// Checks that no NMI has arrived, and no interrupt is pending: this CPU masks interrupts.
 fn alone(round: u64) -> Outcome {
     const NMI: u8 = 2;
     check_eq!(exception::take(NMI), 0, "round {round}: NMIs");

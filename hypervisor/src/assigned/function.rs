@@ -108,7 +108,7 @@ impl<P: FunctionPart> Function<P> {
         P::read32(common + DEVICE_FEATURE) & 1 << (33 - 32) != 0
     }
 
-    /// Logs, for the VM of this name, that the function's interrupts do not reach it, if that is so.
+    /// Logs that the function's interrupts do not reach its VM, called `name`, if it has no MSI-X.
     pub fn report_interrupts(&self, name: &str) {
         if self.model.msix().is_none() {
             log!("{name}: function {} has no MSI-X: its interrupts do not reach the VM; only drivers that poll can use it", self.address);

@@ -137,9 +137,9 @@ impl Buses {
         self.ports.find(port.into(), bytes)
     }
 
-    /// [`port`](Self::port), which tries the region found last first, from whichever VM: a region that contains the port is unique.
+    /// Like [`port`](Self::port), but tries the region in `last` first, which may stem from another VM: at most one region contains a port.
     #[inline]
-    #[allow(dead_code, reason = "not every back end has so frequent accesses")]
+    #[allow(dead_code, reason = "only AMD-V has a fast path for ports")]
     pub fn port_near(&self, last: &mut Option<Slot>, port: u16, bytes: u64) -> Option<Hit<Id>> {
         let address = port.into();
         if !last.is_some_and(|slot| self.ports.contains(slot, address)) {

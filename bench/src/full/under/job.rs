@@ -105,7 +105,7 @@ pub(super) fn confirm(job: &Job<'_>, console: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the units of work that guests on this console report to have done: the most that one of them has.
+/// Returns the units of work that a guest reports on this console to have done: the most, if several do.
 ///
 /// # Errors
 /// None of them has done any: with the end of the output.

@@ -111,7 +111,7 @@ named_rows! {
     HLT_AT_ONCE = "ended at once",
     /// The vCPU gives its CPU up: the exit ends at the call of the scheduler.
     HLT_WAIT = "waits, by the scheduler",
-    /// The vCPU waited on its CPU, which is its own, and continues: the time of the wait is not the exit's (AMD-V).
+    /// AMD-V: the vCPU, which has its CPU for itself, waited in the handler and continues. The wait does not count as the exit's time.
     HLT_HERE = "waited on its CPU",
 }
 

@@ -1,4 +1,4 @@
-//! Kicks: other VMs' wake-ups interrupt a vCPU a few times in each of its turns, however often these VMs wake their sleepers and take
+//! Bounds of kicks: other VMs' wake-ups interrupt a vCPU a few times in each of its turns, however often these VMs wake sleepers and move
 //! them to other CPUs.
 
 use std::vec::Vec;
@@ -10,15 +10,16 @@ use super::machine::{Machine, SLICE};
 use super::{VCPUS_OF_VM, cpu};
 use crate::{CpuSet, Scheduler};
 
-/// Act of an attacker on one of the CPUs that are all its own.
+/// Operation of an attacker on a CPU that the honest VM does not use.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     /// Wakes a sleeper.
     Wake(usize),
-    /// The running vCPU sleeps: its CPU takes a vCPU that waits elsewhere.
+    /// Puts the running vCPU to sleep: its CPU steals a vCPU that waits elsewhere.
     Block,
-    /// Wakes a sleeper, then sleeps.
+    /// Wakes a sleeper, then puts the running vCPU to sleep.
     Pass(usize),
+    /// Ends the slice.
     SliceEnd,
 }
 
@@ -32,8 +33,8 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// The greatest number of kicks in one turn of an honest vCPU on CPU 0, which it never leaves by itself. Attackers may use CPU 0 as well,
-/// and sleep when they get it. Other CPUs' locks are taken during the acts with a mask that is not 0.
+/// Returns the greatest number of kicks in one turn of an honest vCPU on CPU 0, which never blocks. Attackers may use CPU 0 as well, and
+/// block when they get it. During an operation, the locks of the CPUs in its mask, except CPU 0, are taken.
 fn most_kicks(cpus: usize, attackers: usize, turns: usize, acts: &[(Act, u64)]) -> usize {
     let mut affinity = std::vec![0; VCPUS_OF_VM];
     affinity[0] = 1;
@@ -44,7 +45,7 @@ fn most_kicks(cpus: usize, attackers: usize, turns: usize, acts: &[(Act, u64)]) 
     let (mut most, mut kicks, mut acts) = (0, 0, acts.iter().cycle());
     for _ in 0..turns {
         while machine.current(0) != Some(0) {
-            // An attacker sleeps: the next time it is woken, this is its last CPU.
+            // The attacker's vCPU blocks, so that CPU 0 is its last CPU when it is woken.
             machine.step(cpu(0), if machine.current(0).is_some() { Scheduler::block } else { Scheduler::pick_next });
             machine.take_kicks();
             kicks = 0;
@@ -66,7 +67,7 @@ fn most_kicks(cpus: usize, attackers: usize, turns: usize, acts: &[(Act, u64)]) 
             }
             machine.locked = CpuSet::EMPTY;
             while machine.kicked.contains(&cpu(0)) {
-                // It runs all the time.
+                // The honest vCPU never left its CPU.
                 assert_eq!(machine.current(0), Some(0));
                 kicks += 1;
                 machine.kicked.remove(&cpu(0));
@@ -91,14 +92,14 @@ fn attack(locks: impl Strategy<Value = u64>) -> impl Strategy<Value = Vec<(Act, 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, rng_seed: RngSeed::Fixed(14), ..ProptestConfig::default() })]
 
-    /// One kick sets the slice timer; a VM that may use more CPUs than those that wait adds one.
+    /// One kick sets the slice timer. A VM that may use more CPUs than the waiting ones adds one.
     #[test]
     fn wake_ups_kick_once_in_a_turn_for_each_vm(cpus in 2..=4_usize, attackers in 1..=3_usize, acts in attack(Just(0))) {
         let most = most_kicks(cpus, attackers, 20, &acts);
         prop_assert!(most <= 1 + attackers, "{most} kicks");
     }
 
-    /// As above, if locks of idle CPUs are not free: each vCPU that could not be placed there adds one.
+    /// If locks of idle CPUs are not free, each vCPU that could not be placed there adds a kick to those of the test before.
     #[test]
     fn a_lock_that_is_not_free_adds_a_kick_for_each_vcpu(cpus in 2..=4_usize, attackers in 1..=3_usize, acts in attack(0..16_u64)) {
         let most = most_kicks(cpus, attackers, 20, &acts);
@@ -106,8 +107,8 @@ proptest! {
     }
 }
 
-/// The attack at its best: sleepers whose last CPU is the honest vCPU's are woken one after the other, each as the only one that waits
-/// there, and taken to another CPU.
+/// Worst case: sleepers whose last CPU is the honest vCPU's are woken one after the other. Each is the only vCPU that waits there, and is
+/// stolen by another CPU.
 #[test]
 fn sleepers_that_are_taken_away_kick_once() {
     let mut affinity = std::vec![0; VCPUS_OF_VM];
@@ -116,7 +117,7 @@ fn sleepers_that_are_taken_away_kick_once() {
     let mut machine = Machine::new(2, &affinity);
     (0..2).for_each(|vm| machine.scheduler.set_share(vm, 100, None));
     let (first, sleepers) = (VCPUS_OF_VM, VCPUS_OF_VM + 1..machine.vcpus);
-    // One keeps the attackers' own CPU busy: the honest vCPU has the other one until the first one is placed.
+    // The first attacker keeps CPU 1 busy, so that the sleepers run on CPU 0, while the honest vCPU sleeps.
     assert!(machine.start(0) && machine.start(first));
     machine.take_kicks();
     assert_eq!((machine.current(0), machine.current(1)), (Some(0), Some(first)));

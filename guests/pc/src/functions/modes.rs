@@ -1,5 +1,5 @@
-//! Messages of each delivery mode, to each kind of destination: those that exist reach the CPUs of this VM that they name, and others
-//! none. (The VM beside this one fails if any reaches it, and the hypervisor's account names those that reach the machine.)
+//! Messages of each delivery mode, to each kind of destination: they reach the CPUs of this VM that they address, or none if the mode is
+//! reserved or the destination absent. (The neighbour fails if one reaches it, and Stile's account shows those that reach the machine.)
 
 use common::check;
 use common::fail::Outcome;
@@ -14,7 +14,7 @@ use crate::messages::{ALL, DESTINATION, INIT, MESSAGES, MODE};
 use crate::phase_machine::Pc;
 use crate::virtio::{Queue, RNG, Virtio};
 
-/// Vectors of the messages under test, and of those behind them.
+/// Vector of the messages under test, and of the message sent behind each.
 const VECTOR: u8 = 0xe1;
 const FENCE: u8 = 0xe2;
 const NMI: u8 = 2;
@@ -28,7 +28,7 @@ const STARTUP: u64 = 6;
 const EXTERNAL: u64 = 7;
 /// Bits of the data: assert, level-triggered.
 const TRIGGERS: [u64; 3] = [0, 1 << 14, 3 << 14];
-/// An identifier of no CPU of this VM; and the machine's CPUs have 0 and 1, as this VM's.
+/// An APIC ID that no CPU of this VM has. (The machine's CPUs have IDs 0 and 1, as CPUs of this VM.)
 const ABSENT: u64 = 77;
 
 /// The phase "modes".
@@ -58,7 +58,7 @@ fn all(rng: Virtio, queue: &mut Queue) -> Outcome {
             }
         }
     }
-    // Of the CPUs of this VM, none has this identifier; of the machine, some might.
+    // No CPU of this VM has this APIC ID; a CPU of the machine might.
     for id in cpus..ALL {
         one(rng, queue, (id, INIT), 0)?;
         one(rng, queue, (id, NMIS), 0)?;
@@ -66,8 +66,8 @@ fn all(rng: Virtio, queue: &mut Queue) -> Outcome {
     Ok(())
 }
 
-/// Sends a message, and a fixed one behind it. `kind`: destination, and mode with trigger. `targets`: number of CPUs that have the
-/// destination.
+/// Sends a message, and a fixed one behind it. `kind`: delivery mode and trigger bits. `targets`: number of CPUs that `destination`
+/// addresses.
 fn one(rng: Virtio, queue: &mut Queue, (destination, kind): (u64, u64), targets: u64) -> Outcome {
     const MODES: u64 = 7;
     let counts = [VECTOR, NMI].map(exception::take);
@@ -84,14 +84,14 @@ fn one(rng: Virtio, queue: &mut Queue, (destination, kind): (u64, u64), targets:
     check!(came, "mode {kind:#x} to {destination}: {} interrupts and {} NMIs", count(VECTOR), count(NMI));
     exception::take(FENCE);
     send(rng, queue, lapic::id().into(), FENCE.into())?;
-    // A message of a mode that does not exist is kept by the masked entry, and comes as another one of these.
+    // A message of a reserved mode stays pending, as its entry counts as masked, and arrives as one more fence.
     check!(others::wait(|| count(FENCE) != 0), "the message after mode {kind:#x} to {destination} is lost");
     let counts = [VECTOR, NMI].map(exception::take);
     check!(counts == [interrupts, nmis], "mode {kind:#x} to {destination}: {counts:?} interrupts and NMIs");
     Ok(())
 }
 
-/// Has the function send a message of vector 0.
+/// Has the function send this message, by its MSI-X vector 0.
 fn send(rng: Virtio, queue: &mut Queue, destination: u64, data: u64) -> Outcome {
     rng.set_vector(0, MESSAGES | destination << DESTINATION, data);
     queue.request();

@@ -1,5 +1,5 @@
-//! Attacks without end through `virtio-serial`, on CPUs that other VMs share. Each store to one of its doorbells makes it send a message at
-//! once, whether there is anything in the queue or not.
+//! Attacks without end through `virtio-serial`, on CPUs that other VMs share. The function sends a message at each store to one of its
+//! doorbells, even if the queue is empty.
 
 use core::arch::asm;
 
@@ -15,7 +15,7 @@ use crate::phase_machine::{self, Pc};
 use crate::virtio::{AVAILABLE, DESCRIPTORS, SERIAL, USED, Virtio};
 use crate::{job, poke};
 
-/// A name, and the parts of the first CPU and of the others.
+/// An attack's name, and the functions that its first CPU and its other CPUs run.
 type Attack = (&'static str, fn(Virtio), fn());
 
 const ATTACKS: [Attack; 8] = [
@@ -29,7 +29,7 @@ const ATTACKS: [Attack; 8] = [
     ("resets", resets, spin),
 ];
 
-/// Number of vectors, each for the queue of an output.
+/// Number of vectors, one for each transmit queue.
 const VECTORS: u64 = 31;
 /// First vector of the messages, and the task priority that keeps them pending.
 const FIRST: u64 = 0x40;
@@ -38,7 +38,7 @@ const BLOCKED: u32 = 0xf0;
 /// Runs an attack, which does not end.
 ///
 /// # Errors
-/// It can't begin, or has ended.
+/// The attack can't begin, or has ended.
 pub fn run(name: &str) -> Outcome {
     let fail = |why| Fail::new(format_args!("attack {name}: {why}"));
     let (_, attack, others) = ATTACKS.into_iter().find(|(known, ..)| *known == name).ok_or(fail("unknown"))?;
@@ -55,7 +55,7 @@ pub fn run(name: &str) -> Outcome {
     Err(fail("ended"))
 }
 
-/// Starts the outputs' queues at these addresses, with messages to the last CPU.
+/// Starts the transmit queues at these addresses, with messages to the last CPU.
 fn start(serial: Virtio, addresses: [u64; 3]) -> Outcome {
     for page in [DESCRIPTORS, AVAILABLE, USED] {
         (0..4096).step_by(8).for_each(|at| write(page + at, 8, 0));
@@ -66,7 +66,7 @@ fn start(serial: Virtio, addresses: [u64; 3]) -> Outcome {
     Ok(())
 }
 
-/// Queues of the outputs of ports 0, 1 and following (VIRTIO 1.2, 5.3.2).
+/// Transmit queues of ports 0, 1 and following (Virtio 1.2, section 5.3.2).
 fn outputs() -> impl Iterator<Item = u64> {
     (0..VECTORS).map(|port| if port == 0 { 1 } else { 2 * port + 3 })
 }
@@ -88,7 +88,7 @@ fn spin() {
     }
 }
 
-/// As many messages as there can be, for a vCPU that takes none.
+/// Sends as many messages as possible, to a vCPU that takes none.
 fn messages(serial: Virtio) {
     loop {
         ring(serial);
@@ -104,7 +104,7 @@ fn wake() {
     }
 }
 
-/// The messages' vectors and CPUs change all the time.
+/// Changes the messages' vectors and CPUs all the time.
 fn entries(serial: Virtio) {
     let mut random = phase_machine::random();
     loop {
@@ -131,7 +131,7 @@ fn masks(serial: Virtio) {
     }
 }
 
-/// BARs and bus mastering go on and off, and the BARs of all functions move, while others access them.
+/// Turns decoding and bus mastering off and on, and moves the BARs of all functions, while other CPUs access them.
 fn bars(serial: Virtio) {
     loop {
         for function in Function::all() {
@@ -144,7 +144,7 @@ fn bars(serial: Virtio) {
     }
 }
 
-/// Each doorbell makes the function read a queue outside of this VM's memory.
+/// Makes the function read a queue outside of this VM's memory, by each doorbell.
 fn faults(serial: Virtio) {
     loop {
         for page in 0..64 {
@@ -155,10 +155,10 @@ fn faults(serial: Virtio) {
     }
 }
 
-/// The machine resets with messages under way.
+/// Resets the VM with messages under way.
 fn resets(serial: Virtio) {
     (0..100).for_each(|_| ring(serial));
-    // SAFETY: the 8042 resets the machine: nothing after it is needed.
+    // SAFETY: the 8042 resets the VM: nothing after it is needed.
     unsafe { machine::out8(0x64, 0xfe) };
     spin();
 }

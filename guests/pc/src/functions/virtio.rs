@@ -39,11 +39,12 @@ const FEATURES: u64 = 1 | 2;
 #[derive(Clone, Copy)]
 pub struct Virtio {
     pub function: Function,
-    /// Addresses of the common configuration, of the first queue's notification and of the MSI-X table.
+    /// Addresses of the common configuration, and of the first queue's doorbell.
     pub common: u64,
     pub notify: u64,
-    /// Distance of the notifications of two queues.
+    /// Distance of the doorbells of two queues (notify_off_multiplier).
     pub step: u64,
+    /// Address of the MSI-X table.
     pub table: u64,
     /// Offset of the MSI-X capability.
     pub msix: u64,
@@ -75,7 +76,7 @@ impl Virtio {
         Ok(())
     }
 
-    /// Sets up its first queue, whose messages are of vector 0.
+    /// Sets up its first queue, whose messages use vector 0.
     ///
     /// # Errors
     /// The device refuses.
@@ -83,7 +84,7 @@ impl Virtio {
         self.start_queues([0], size, addresses)
     }
 
-    /// Sets up queues at the same addresses. The messages of the nth of them are of vector n, from 0 on.
+    /// Sets up queues, all at the same addresses. The messages of the nth one, from 0, use vector n.
     ///
     /// # Errors
     /// The device refuses.

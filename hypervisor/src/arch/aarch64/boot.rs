@@ -97,7 +97,7 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
     memory::setup(&board.ram, board.reserved.iter().chain([&dtb, &used]));
 
     let cpu = start::first(board.cpus.len());
-    // From here on an exception in Stile is a panic.
+    // From here on, an exception in Stile panics instead of hanging.
     write_sysreg!(VBAR_EL2, vectors::base());
     if let Err(what) = setup_machine(board, cpu) {
         crate::refuse(what);
@@ -106,7 +106,7 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
     crate::start(cpu, &blob, board.configuration)
 }
 
-/// Shows the log on firmware's frame buffer, unless it is in memory that is `taken`, or does not answer.
+/// Shows the log on firmware's frame buffer, unless the buffer overlaps `taken` memory or does not answer.
 fn show_log(buffer: &FrameBuffer, taken: &[Span]) {
     let registers = buffer.address..buffer.address + buffer.len();
     if let Ok(registers) = probe::map(&registers, taken, 4, Probed { at: 0, wide: true }) {

@@ -278,7 +278,7 @@ fn the_disk_works_again() -> Outcome {
 /// The operator pauses the server, for longer than it may take to acknowledge a reset.
 fn the_server_is_paused() -> Outcome {
     println!("pause the server");
-    // Until a request is not answered for some seconds.
+    // The server is paused once a request has no answer for some seconds.
     let answered = || {
         let before = read16(queue() + place::USED + 2);
         send(kind::READ, 0);

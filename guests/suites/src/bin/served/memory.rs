@@ -43,7 +43,7 @@ pub fn sleep_a_second() {
     irq::take();
 }
 
-/// Sleeps for a number of seconds at least. Waits for interrupts may end early.
+/// Sleeps for this number of seconds, also if an interrupt ends a wait early.
 pub fn sleep(seconds: u64) {
     let end = wait::now() + seconds * wait::frequency();
     while wait::now() < end {

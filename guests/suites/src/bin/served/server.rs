@@ -14,8 +14,9 @@ const EVENTS: u64 = 0x0701_0000;
 const FIRST_INTID: u32 = 56;
 /// Clients at most.
 const MOST: usize = 8;
-/// Seconds of [`kind::SLEEP`] and of [`kind::DELAY`].
+/// Seconds of [`kind::SLEEP`].
 const SLEEP: u64 = 100;
+/// Seconds of [`kind::DELAY`].
 const DELAY: u64 = 400;
 /// Status of a request: failed.
 const FAILED: u8 = 1;

@@ -109,7 +109,7 @@ pub struct Board {
     pub power: Option<Span>,
     /// Serial ports, in the order in which they are tried.
     pub ports: Vec<SerialPort, MOST_PORTS>,
-    /// Console: the first of them that is there.
+    /// Console: the first usable one of [`Self::ports`].
     pub uart: Option<SerialPort>,
     /// Real-time clock (Arm PL031).
     pub rtc: Option<Device>,
@@ -154,7 +154,7 @@ impl Board {
         self.capacities.iter().find(|(cpu, _)| *cpu == mpidr).map_or(0, |&(_, capacity)| capacity)
     }
 
-    /// Memory in which there is neither a serial port nor a frame buffer: RAM, and what is `used` beside it.
+    /// Returns the memory that no serial port or frame buffer may overlap: RAM, and the spans `used` outside it.
     pub fn taken(&self, used: [&Span; 3]) -> Vec<Span, 19> {
         self.ram.iter().chain(used).filter(|span| !span.is_empty()).cloned().collect()
     }

@@ -7,7 +7,7 @@ use crate::once::Once;
 const RSTC: usize = 0x1c;
 const RSTS: usize = 0x20;
 const WDOG: usize = 0x24;
-/// Bytes up to the last of them.
+/// Size of the registers in bytes, up to the last one used.
 pub const SIZE: u64 = 0x28;
 /// Writes without it have no effect.
 const PASSWORD: u32 = 0x5a << 24;

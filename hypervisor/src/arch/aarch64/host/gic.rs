@@ -76,7 +76,7 @@ static KICKS: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
 /// Initializes the distributor: all SPIs in group 1, disabled, routed to the boot CPU. `ram` is the board's.
 ///
 /// # Errors
-/// A part of the GIC is not where the board has it.
+/// A part of the GIC is not at the address that firmware's tables give.
 pub fn setup_distributor(gic: &Gic, ram: &[Span]) -> Result<(), &'static str> {
     let gicd = match gic {
         Gic::V3 { gicd, .. } => setup_distributor_v3(&probe::claim_gic("distributor", gicd, ram, FRAME)?),
@@ -222,7 +222,7 @@ pub(super) fn set_priority(registers: &Mmio, base: usize, intid: u32, priority: 
 /// Returns the redistributor with an affinity, as in GICR_TYPER, if it is in the region.
 ///
 /// # Errors
-/// There are no redistributors where the board has the region.
+/// There is no redistributor at the address that firmware's tables give.
 fn find_redistributor(region: &Span, ram: &[Span], affinity: u64) -> Result<Option<Mmio>, &'static str> {
     let mut offset = 0;
     while offset + GICV3_STRIDE <= region.end - region.start {

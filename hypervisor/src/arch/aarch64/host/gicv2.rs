@@ -163,13 +163,13 @@ pub(super) fn is_of_qemu(gicd: &Mmio) -> bool {
 /// the distributor. `ram` is the board's.
 ///
 /// # Errors
-/// A part of the GIC is not where the board has it.
+/// A part of the GIC is not at the address that firmware's tables give.
 pub fn setup_distributor(gic: &Gicv2, ram: &[Span], priority: u8) -> Result<Mmio, &'static str> {
     let first = gic.interface_offset() as usize;
     let gicd = probe::claim("distributor", &gic.gicd, ram, 4, GICD_TYPER)?.base();
     let first = first + probe::claim("GIC's CPU interface", &gic.gicc, ram, 4, first + GICC_IIDR)?.base();
     let gich = probe::claim("GIC's virtual interface control", &gic.gich, ram, 4, GICH_VTR)?.base();
-    // Only guests access it.
+    // Only guests access GICV: check that it is there.
     probe::claim("GIC's virtual CPU interface", &gic.gicv, ram, 4, GICC_PMR)?;
     for (base, at) in GICV2_BASES.iter().zip([gicd, first, first + 0x1000, gich]) {
         base.store(at as u64, Ordering::Relaxed);

@@ -89,7 +89,7 @@ impl TableMemory for PoolMemory {
     fn free(&mut self, _table: u64) {}
 }
 
-/// End of the physical addresses that Stile maps, of memory and of devices: the CPU's, and no more than have room in its address space.
+/// Returns the end of the physical addresses that Stile maps, memory or devices: the CPU's limit, or that of Stile's address space.
 pub fn reach() -> u64 {
     const ROOM: u64 = FIRST_STACK - DEVICES;
     const _: () = assert!(ROOM <= DEVICES - PHYSMAP);

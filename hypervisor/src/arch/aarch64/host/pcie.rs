@@ -64,10 +64,10 @@ impl HostBridge {
         Some(HostBridge { ecam, window, window_pci, streams: Map::new(&node, "iommu-map"), devices: Map::new(&node, "msi-map") })
     }
 
-    /// Checks that configuration space is there, outside `ram`, the board's.
+    /// Checks that configuration space answers, and does not overlap the board's `ram`.
     ///
     /// # Errors
-    /// It is not where the board has it.
+    /// Configuration space is not at the address that firmware's tables give.
     pub fn check(&self, ram: &[Span]) -> Result<(), &'static str> {
         let bus = self.ecam.start..self.ecam.start + BUS_SIZE;
         probe::claim("PCI host bridge's configuration space", &bus, ram, BUS_SIZE, 0).map(|_| ())

@@ -16,7 +16,7 @@ const INT_RX: u32 = 1 << 4;
 const INT_TX: u32 = 1 << 5;
 const INT_RT: u32 = 1 << 6;
 
-/// Whether there is a PL011, or an SBSA generic UART: the mask of its interrupts keeps what is written.
+/// Whether the registers are those of a PL011 or an SBSA generic UART: the interrupt mask (IMSC) reads back as written.
 pub fn is_present(registers: &Mmio) -> bool {
     let keeps = |mask: u32| {
         registers.write32(IMSC, mask);

@@ -1,6 +1,6 @@
-// A read of a device that may not be there (probe.rs).
+// Read of a device that may be absent (probe.rs).
 
-// Vectors of EL2 while it reads: an external abort, synchronous or not, leaves x13 set. Only `probe_read` runs with these vectors.
+// Vectors of EL2 during the read: an external abort, synchronous or an SError, sets x13. Only `probe_read` runs with these vectors.
 .section .text.probe, "ax"
 .balign 2048
 probe_vectors:
@@ -30,7 +30,7 @@ probe_read:
     msr     vbar_el2, x11
     msr     hcr_el2, x12
     isb
-    msr     daifclr, #4             // SErrors that were pending before are not the read's
+    msr     daifclr, #4             // take SErrors that were already pending: they are not the read's
     isb
     msr     daifset, #4
     mov     x13, xzr

@@ -1,6 +1,6 @@
-//! Devices that firmware's tables may describe wrongly: their addresses are checked, and their first read may be aborted.
+//! Devices that firmware's tables may describe wrongly: checks of their addresses, and a first read that survives an external abort.
 //!
-//! An access to an address where nothing is ends in an external abort (Arm ARM, "External aborts"): synchronous, or as an SError.
+//! An access to an address without a device ends in an external abort (Arm ARM, "External aborts"): synchronous, or as an SError.
 
 use core::fmt::{self, Display};
 
@@ -19,17 +19,17 @@ unsafe extern "C" {
 /// Reason not to use a device.
 #[derive(Clone, Copy)]
 pub enum Fault {
-    /// Its registers are words.
+    /// Its registers are 32-bit words at an unaligned address.
     Unaligned,
     /// Its registers end beyond [`mmu::reach`].
     OutOfReach,
-    /// Its registers are fewer than a device of its kind has.
+    /// The described span is too small for a device of its kind.
     Short,
-    /// Its registers are in memory.
+    /// Its registers overlap memory.
     InMemory,
-    /// A read of a register is aborted.
+    /// The read of a register was aborted.
     Silent,
-    /// Its registers behave otherwise.
+    /// Its registers are not those of such a device.
     Other,
 }
 
@@ -51,11 +51,11 @@ impl Display for Fault {
 pub struct Probed {
     /// Its offset in bytes.
     pub at: usize,
-    /// Whether it has 32 bits, at a multiple of 4, or 8.
+    /// Whether it has 32 bits, at a multiple of 4, or else 8 bits.
     pub wide: bool,
 }
 
-/// Reads a register in registers that are mapped. `None` if the read is aborted. Only before guests run: it changes ELR_EL2 and SPSR_EL2.
+/// Reads a register of a mapped device; `None` if the read is aborted. Only before guests run: the read changes ELR_EL2 and SPSR_EL2.
 pub fn read(registers: &Mmio, Probed { at, wide }: Probed) -> Option<u32> {
     if read_sysreg!(CURRENTEL) != 2 << 2 {
         // At EL1 Stile can only report that it needs EL2.
@@ -67,7 +67,7 @@ pub fn read(registers: &Mmio, Probed { at, wide }: Probed) -> Option<u32> {
     u32::try_from(value).ok()
 }
 
-/// Maps a device's registers after checks of their place: `least` bytes or more outside `taken`, of which one can be read.
+/// Maps a device's registers if they have `least` bytes or more, do not overlap `taken`, and the probed one can be read.
 ///
 /// # Errors
 /// The check that failed.
@@ -90,10 +90,10 @@ pub fn map(registers: &Span, taken: &[Span], least: u64, probed: Probed) -> Resu
     Ok(mapped)
 }
 
-/// Maps a device's registers outside `ram` if the word at offset `at`, one of `least` bytes, can be read.
+/// Maps a device's registers if they have `least` bytes or more, do not overlap `ram`, and the word at offset `at` can be read.
 ///
 /// # Errors
-/// The device can't be used, which the log says.
+/// The device can't be used. The log has the reason.
 pub fn claim(name: &str, registers: &Span, ram: &[Span], least: u64, at: usize) -> Result<Mmio, &'static str> {
     map(registers, ram, least, Probed { at, wide: true }).map_err(|fault| refuse(name, registers.start, fault))
 }
@@ -101,7 +101,7 @@ pub fn claim(name: &str, registers: &Span, ram: &[Span], least: u64, at: usize) 
 /// Maps a part of a GICv3, whose frames have 64 KiB: `least` bytes or more.
 ///
 /// # Errors
-/// It can't be used, or is no part of a GICv3, which the log says.
+/// The part can't be used, or is not a GICv3's. The log has the reason.
 pub fn claim_gic(name: &str, registers: &Span, ram: &[Span], least: u64) -> Result<Mmio, &'static str> {
     /// GICD_PIDR2, GICR_PIDR2, GITS_PIDR2 (Arm GIC Architecture Specification, "Identification registers").
     const PIDR2: usize = 0xffe8;

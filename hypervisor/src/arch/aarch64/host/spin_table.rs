@@ -11,7 +11,7 @@ const WORD: u64 = 8;
 /// Starts a CPU at the physical address `entry`. `ram` is the board's, and `used` what Stile's image occupies of it.
 ///
 /// # Errors
-/// The release address is in Stile's image, or nothing answers there.
+/// The release address is in Stile's image, or does not answer.
 pub fn start(release: u64, entry: u64, ram: &[Span], used: &Span) -> Result<(), &'static str> {
     if used.contains(&release) {
         return Err("its cpu-release-addr is in Stile's image");

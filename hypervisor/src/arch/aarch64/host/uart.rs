@@ -53,8 +53,8 @@ impl WordRegisters for Mmio {
 
 static UART: Once<Uart> = Once::new();
 
-/// Takes over the first of the board's ports that is there, which becomes its `uart`. Returns the faults of those before it. No port is in
-/// memory that is `taken`.
+/// Takes over the board's first usable port, which becomes its `uart`. Returns the faults of the ports before it. A port that overlaps
+/// `taken` memory is not usable.
 pub fn setup(board: &mut Board, taken: &[Span]) -> Faults {
     let mut faults = Faults::new();
     for port in &board.ports {
@@ -75,9 +75,9 @@ pub fn setup(board: &mut Board, taken: &[Span]) -> Faults {
 /// Addresses of ports that can't be used, and the reasons.
 pub type Faults = Vec<(u64, Fault), MOST_PORTS>;
 
-/// Maps a port's registers, and takes it over if there is such a port.
+/// Maps a port's registers, and takes the port over if it is there.
 fn open(port: &SerialPort, taken: &[Span]) -> Result<Uart, Fault> {
-    // A register that is read without an effect.
+    // A register whose read has no side effect.
     let (status, wide) = match port.kind {
         Kind::Pl011 => (pl011::FR, true),
         Kind::Compatible { shift, wide, .. } => (usize::from(LINE_STATUS) << shift, wide),
@@ -85,7 +85,7 @@ fn open(port: &SerialPort, taken: &[Span]) -> Result<Uart, Fault> {
         Kind::Imx => (uart_imx::UTS, true),
     };
     let registers = probe::map(&port.registers, taken, status as u64 + 4, Probed { at: status, wide })?;
-    // Where nothing is, a bus may answer with ones.
+    // A bus may answer reads of an absent device with ones.
     let is_present = |present: bool| if present { Ok(()) } else { Err(Fault::Other) };
     Ok(match port.kind {
         Kind::Pl011 => {

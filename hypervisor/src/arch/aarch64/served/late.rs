@@ -18,18 +18,18 @@ pub const GIVEN_UP: u64 = 300;
 pub const STATUS_WAITS: u64 = 4;
 /// Seconds after which a driver is told that its server does not acknowledge requests.
 pub const UNACKNOWLEDGED: u64 = 60;
-/// Seconds after which a driver is told that its server answers none of the requests that it has acknowledged: a disk can be busy for a minute.
+/// Seconds after which a driver is told that its server answers none of its acknowledged requests. Long: a disk can be busy for a minute.
 pub const UNANSWERED: u64 = 300;
 
 /// Seconds after which a server is cut off that has not acknowledged a reset, of its client's VM or by a driver.
 const CUT_OFF: u64 = 60;
 
-/// Whether a reset has waited long enough for its server to cut it off: not while that is paused. Reports a long wait.
+/// Whether a reset has waited so long that its server, unless paused, must be cut off. Reports a long wait.
 pub fn ends(link: &Link) -> bool {
     let seconds = timer::now().saturating_sub(link.since.load(Ordering::Relaxed)) / timer::frequency();
     if seconds >= REPORTED && !link.is_reported.swap(true, Ordering::Relaxed) {
         report(link, Awaited::Reset);
-        // The alarm tells the operator, too.
+        // The alarm sends the operator the wait.
         waiting::begin();
     }
     seconds >= CUT_OFF && !link.server_is_paused()
@@ -61,9 +61,9 @@ pub fn report_failure(link: &Link) {
     );
 }
 
-/// Reports that a server does not acknowledge, or does not answer, the requests of a client.
+/// Reports a server that does not acknowledge a client's requests, or does not answer them.
 #[cold]
-pub fn report_debt(link: &Link, owed: Owed) {
+pub fn report_owed(link: &Link, owed: Owed) {
     let (Some(client), Some(server)) = (get(link.client), get(link.server)) else { return };
     let (name, number, device, server) = (client.name, link.number, device_name(link.device), server.name);
     match owed {

@@ -47,7 +47,7 @@ pub struct Link {
     pub since: AtomicU64,
     /// It was reported that the client waits.
     pub is_reported: AtomicBool,
-    /// Progress of a server that is watched, at the last check: [`Owed::progress`].
+    /// Progress of a watched server at the last check: [`Owed::progress`].
     pub progress: AtomicU64,
 }
 
@@ -132,7 +132,7 @@ impl Link {
     #[cold]
     #[inline(never)]
     pub fn watch_events(&self) {
-        // Not with the transport locked: the alarm has locks of its own.
+        // Unlock the transport first: the alarm has locks of its own.
         let owed = self.transport.lock().watch(self.events);
         if let Some(owed) = owed {
             self.progress.store(owed.progress(), Ordering::Relaxed);
@@ -141,15 +141,15 @@ impl Link {
         }
     }
 
-    /// Returns the debt of the server to a running driver, and the time since which it has made no progress, in ticks of the counter;
-    /// `None` if it has no debt. `now`: the time, in the same unit.
+    /// Returns the outstanding work of the server for a running driver, and the start of the time without progress, in ticks of the
+    /// counter; `None` if there is no such work. `now`: the time, in the same unit.
     pub fn owed_since(&self, now: u64) -> Option<(Owed, u64)> {
         let client = vm::get(self.client)?;
         let requests = self.transport.lock().requests()?;
         let unanswered = requests.unanswered(|at| client.load(at & !7).map(|word| (word >> (8 * (at & 7))) as u16));
         let owed = self.transport.lock().owed(self.events, &requests, unanswered)?;
         if self.progress.swap(owed.progress(), Ordering::Relaxed) != owed.progress() {
-            // The wait begins anew.
+            // Progress: the wait restarts.
             self.since.store(now, Ordering::Relaxed);
             self.is_reported.store(false, Ordering::Relaxed);
             self.change(|transport| transport.set_unanswered(false));
@@ -196,7 +196,7 @@ impl Link {
         self.since.store(timer::now(), Ordering::Relaxed);
     }
 
-    /// Excludes a pause of the server from waits for it. `ticks`: its length; `now`: its end, both in ticks of the counter.
+    /// Excludes a pause of the server from the waits for it. `ticks`: the pause's length; `now`: its end, both in ticks of the counter.
     pub fn exclude_pause(&self, ticks: u64, now: u64) {
         let since = self.since.load(Ordering::Relaxed);
         // A wait may have begun during the pause.

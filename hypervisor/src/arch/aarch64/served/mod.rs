@@ -250,7 +250,7 @@ pub fn server_ended(number: usize) {
     links().for_each(reconnect);
 }
 
-/// VM `number` continues after a pause of this length, in ticks of the counter.
+/// Handles the end of a pause of VM `number`, which may be a server. `ticks`: the pause's length, in ticks of the counter.
 pub fn server_resumed(number: usize, ticks: u64) {
     let now = timer::now();
     link::of_server(number).into_iter().flat_map(Slots::iter).for_each(|link| link.exclude_pause(ticks, now));

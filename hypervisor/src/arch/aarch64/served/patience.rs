@@ -10,15 +10,15 @@ use stile_virtio::{Owed, device_name};
 use stile_wire::{Event, Wait};
 
 use super::Served;
-use super::late::{GIVEN_UP, REPORTED, STATUS_WAITS, UNACKNOWLEDGED, UNANSWERED, report, report_debt};
+use super::late::{GIVEN_UP, REPORTED, STATUS_WAITS, UNACKNOWLEDGED, UNANSWERED, report, report_owed};
 use super::link::Link;
 use super::waiting::{self, PART};
 use crate::arch::aarch64::host::timer;
 use crate::console::{self, log_of};
 use crate::vm::{Vm, get};
 
-/// Number of the device for which each client waits, from 1, as the operator knows; 0 if for none.
-static TOLD: [AtomicU8; MAX_VMS] = [const { AtomicU8::new(0) }; MAX_VMS];
+/// By client, the number of the device in the last [`Event::Waits`] sent to the operator, from 1; 0: the client waits for none.
+static SENT: [AtomicU8; MAX_VMS] = [const { AtomicU8::new(0) }; MAX_VMS];
 
 /// Looks at the clients of a part, at the time of the alarm.
 pub fn look(now: u64) {
@@ -28,27 +28,27 @@ pub fn look(now: u64) {
     waiting::end_part(count != 0, now);
 }
 
-/// Looks at the devices of a client, and tells the operator for which of them it waits. Returns whether the alarm is needed further: also
-/// until the operator is told of the end of a wait.
+/// Looks at the devices of a client, and sends the operator the first one with a reported wait if it has changed. Returns whether the
+/// alarm is needed further, which includes a message that is still to be sent.
 fn look_at_client(client: &Vm, now: u64) -> bool {
     let links = client.arch.served.map_or(&[][..], Served::links);
     let count = links.iter().filter(|link| look_at(link, now)).count();
     let reported = links.iter().find(|link| link.is_reported.load(Ordering::Relaxed));
-    let is_told = reported.map_or(0, |link| link.number as u8);
-    let told = &TOLD[client.number % MAX_VMS];
-    if told.load(Ordering::Relaxed) != is_told {
-        let wait = reported.map(|link| Wait { server: link.server as u8, number: is_told, device: link.device });
+    let number = reported.map_or(0, |link| link.number as u8);
+    let sent = &SENT[client.number % MAX_VMS];
+    if sent.load(Ordering::Relaxed) != number {
+        let wait = reported.map(|link| Wait { server: link.server as u8, number, device: link.device });
         if !console::try_event(&Event::Waits { vm: client.number as u8, wait }) {
             return true;
         }
-        told.store(is_told, Ordering::Relaxed);
+        sent.store(number, Ordering::Relaxed);
     }
     count != 0 || reported.is_some()
 }
 
 /// Reports a wait that lasts, or ends it. Returns whether the alarm is needed further.
 fn look_at(link: &Link, now: u64) -> bool {
-    let Some((awaited, since)) = link.waits_since() else { return look_at_debt(link, now) };
+    let Some((awaited, since)) = link.waits_since() else { return look_at_owed(link, now) };
     let seconds = now.saturating_sub(since) / timer::frequency();
     if seconds >= REPORTED && !link.is_reported.swap(true, Ordering::Relaxed) {
         report(link, awaited);
@@ -71,10 +71,11 @@ fn look_at(link: &Link, now: u64) -> bool {
     false
 }
 
-/// Reports a server that is in debt to a running driver, and then tells the driver. Returns whether the alarm is needed further.
-fn look_at_debt(link: &Link, now: u64) -> bool {
+/// Reports a server that is late with a running driver's requests, and later sets DEVICE_NEEDS_RESET. Returns whether the alarm is needed
+/// further.
+fn look_at_owed(link: &Link, now: u64) -> bool {
     let Some((owed, since)) = link.owed_since(now) else {
-        // A reset of the client's VM is reported elsewhere.
+        // Otherwise a reset of the client's VM waits, whose report stands.
         if link.transport.lock().is_quiet() {
             link.is_reported.store(false, Ordering::Relaxed);
         }
@@ -82,7 +83,7 @@ fn look_at_debt(link: &Link, now: u64) -> bool {
     };
     let seconds = now.saturating_sub(since) / timer::frequency();
     if seconds >= REPORTED && !link.is_reported.swap(true, Ordering::Relaxed) {
-        report_debt(link, owed);
+        report_owed(link, owed);
     }
     let limit = match owed {
         Owed::Acknowledgments(_) => UNACKNOWLEDGED,

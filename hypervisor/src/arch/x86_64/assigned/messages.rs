@@ -129,8 +129,8 @@ pub fn take(cpu: &mut Cpu, is_entered: bool) {
     }
 }
 
-/// Fast path of [`deliver`] in the handler of an exit: injects the guest's message if the loaded vCPU is known to be its only target.
-/// Returns false, without effect, if it is not.
+/// Fast path of [`deliver`] in an exit's handler: injects the guest's message if the loaded vCPU is known to be its only target.
+/// Otherwise returns false, without effect.
 #[inline(always)]
 fn deliver_here(here: &mut Cpu, number: usize) -> bool {
     let Some(host) = HOST_VECTORS.get(number) else { return false };

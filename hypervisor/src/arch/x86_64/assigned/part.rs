@@ -44,8 +44,8 @@ impl FunctionPart for Part {
     }
 
     fn direct(&mut self, number: usize, vector: Option<Vector>) -> Directed {
-        // A masked entry may be half written, with the address of one message and the data of another. Messages that have not been taken
-        // yet are of the former entry.
+        // The guest may have written a masked entry in part: the address of one message, the data of another. The route keeps the message
+        // of the entry before, which interrupts not handled yet still send.
         if vector.is_some_and(|vector| vector.masked) {
             return Directed { arrives: false, data: None };
         }

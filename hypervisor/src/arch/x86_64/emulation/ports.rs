@@ -10,7 +10,7 @@ pub fn read(cpu: &mut Cpu, port: u16, size: u64) -> u64 {
     hit.map_or(u64::MAX, |hit| hit.device.read(cpu, hit.offset, size))
 }
 
-/// Reads a byte as [`read`] does: the next access is likely in the region of the last one, which is tried first.
+/// Reads a byte as [`read`] does, but tries the region of the last access first, as the next access is likely there.
 #[inline(always)]
 #[allow(dead_code, reason = "VMX does not use it")]
 pub fn read_byte(cpu: &mut Cpu, port: u16) -> u8 {

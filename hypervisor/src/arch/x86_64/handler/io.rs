@@ -44,7 +44,7 @@ impl Access {
     }
 }
 
-/// The ledger's row of an access.
+/// Returns the ledger's row of an access.
 #[inline(always)]
 fn row(cpu: &mut Cpu, port: u16, write: bool) -> RowId {
     match port.checked_sub(port::COM1) {
@@ -53,9 +53,9 @@ fn row(cpu: &mut Cpu, port: u16, write: bool) -> RowId {
     }
 }
 
-/// Completes IN AL of an instruction that was skipped.
+/// Completes an IN AL that was already skipped.
 #[inline(never)]
-#[allow(dead_code, reason = "with VMX one that is skipped may have more effects")]
+#[allow(dead_code, reason = "VMX does not use it: a skipped IN may have more effects there")]
 pub fn read_byte(cpu: &mut WholeCpu, port: u16) -> Outcome {
     let row = row(cpu, port, false);
     let value = ports::read_byte(cpu, port);

@@ -375,13 +375,13 @@ impl Cpu {
         self.local.map_or(0, |local| local.noted.swap(0, Ordering::Relaxed))
     }
 
-    /// Stile's own interrupts noted, as [`take_noted`](Self::take_noted) returns them; they stay noted.
+    /// Returns the noted interrupts of Stile's own, as [`take_noted`](Self::take_noted) does, without taking them.
     #[inline(always)]
     pub fn noted(&self) -> u8 {
         self.local.map_or(0, |local| local.noted.load(Ordering::Relaxed))
     }
 
-    /// Drops what is noted, which has been handled. Interrupts are masked since.
+    /// Clears the noted interrupts, which have been handled. Interrupts have been masked since they were read.
     #[inline(always)]
     #[allow(dead_code, reason = "VMX does not use it")]
     pub fn end_noted(&self) {
@@ -390,7 +390,7 @@ impl Cpu {
         }
     }
 
-    /// Takes the messages of PCI functions in a word of the mask noted since the last call: bit n of word m is for vector
+    /// Takes the messages of PCI functions noted since the last call in a word of the mask: bit n of word m is vector
     /// [`apic::vector::FIRST_MESSAGE`] + 32 * m + n.
     #[inline(always)]
     pub fn take_messages(&self, word: usize) -> u32 {

@@ -43,8 +43,8 @@ pub fn is_addressed(vcpu: &Vcpu, message: Message) -> bool {
     vcpu.arch.pages.is_target(message.destination, IO_APIC)
 }
 
-/// Whether a vCPU is known without a search to be the only one that a message of a PCI function addresses, and the message an
-/// edge-triggered interrupt.
+/// Whether a message of a PCI function is an edge-triggered interrupt for this vCPU only, as far as is known without a search of the
+/// VM's vCPUs.
 #[inline]
 pub fn is_only_target(vcpu: &Vcpu, message: Message) -> bool {
     let is_one = matches!(message.destination, Destination::Physical(id) if id == vcpu.arch.id) || vcpu.vm().vcpus.len() == 1;

@@ -22,7 +22,7 @@ pub const ICR: u32 = msr::X2APIC + 0x30;
 /// The MSR of SELF IPI.
 pub const SELF_IPI: u32 = msr::X2APIC + 0x3f;
 
-/// The site of the instructions that write a register, if it is one of the three.
+/// Returns the site of WRMSRs of a register, if it is one of the three.
 pub const fn site(register: u32) -> Option<usize> {
     match register {
         EOI => Some(leaf::EOI),
@@ -39,13 +39,13 @@ const NOT_DONE: i32 = -1;
 /// The write is done, but its target runs on no CPU: `exit.S` calls [`handle_svm_wake`].
 pub const WAKE_TARGET: i32 = -2;
 
-/// The value that is written.
+/// Returns the value that the guest writes.
 #[inline(always)]
 fn value(cpu: &Cpu, vmcb: &Vmcb) -> u64 {
     cpu.frame.registers[gpr::RDX] << 32 | vmcb.read(Field::GUEST_RAX) & 0xffff_ffff
 }
 
-/// The next RIP of the instruction, if more than RIP and the interrupt shadow do not change, and the APIC is in x2APIC mode.
+/// Returns the next RIP of the instruction, if nothing but RIP and the interrupt shadow changes and the APIC is in x2APIC mode.
 #[inline(always)]
 fn next(cpu: &Cpu, vmcb: &Vmcb, site: usize) -> Option<u64> {
     let steps = vmcb.read(Field::GUEST_RFLAGS) & (state::TF | inject::RF) != 0;

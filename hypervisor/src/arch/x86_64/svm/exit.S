@@ -255,7 +255,7 @@ exit_msr:
     mov     rax, [rsp + {LOADED}]
     jmp     enter_from_leaf
 
-// WRMSR of the x2APIC's EOI, ICR and SELF IPI: the caller-saved registers are saved, and the functions access nothing by GS.
+// WRMSR of the x2APIC's EOI, ICR and SELF IPI, each by a function that needs only the caller-saved registers saved, and no GS.
 .macro call_at_once function, row
     save_caller_saved
     mov     rdi, rsp
@@ -282,7 +282,7 @@ exit_wrmsr:
     call_at_once write_icr_at_once, {ICR_ROW}
 1:  cmp     eax, {X2APIC_SELF_IPI}
     jne     exit_msr_call
-    // With interrupts off it stays pending.
+    // With interrupts off the interrupt stays pending: slow path.
     test    byte ptr [rcx + {GUEST_RFLAGS} + 1], INTERRUPT_FLAG >> 8
     jz      exit_msr_call
     call_at_once write_self_ipi_at_once, {SELF_IPI_ROW}

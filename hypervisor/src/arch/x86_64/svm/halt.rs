@@ -1,8 +1,8 @@
-//! HLT. A vCPU that has its CPU for itself waits in the handler and stays the running one for senders and the scheduler, as one in
-//! an untrapped WFI on Arm: kicks, messages and timers interrupt this CPU, which injects at once.
+//! HLT. A vCPU that has its CPU for itself waits in the handler. Senders and the scheduler see it as running, as one in an untrapped
+//! WFI on Arm: kicks, messages and timers interrupt this CPU, whose handler injects at once.
 //!
-//! HLT without an intercept would not do: an exit for an interrupt of Stile's own does not tell whether the guest was halted, and
-//! RIP is behind HLT already. The guest would go on without an interrupt.
+//! The intercept is needed: an exit for an interrupt of Stile's own does not show whether the guest was halted, and RIP is already
+//! behind HLT. Without it the guest would continue behind HLT without an interrupt.
 
 use stile_ledger::x86_64::{HLT_HERE, HLT_WAIT, reason};
 use stile_x86_decode::Kind;
@@ -22,7 +22,7 @@ pub extern "C" fn handle_svm_hlt(cpu: &mut WholeCpu) -> Outcome {
         return Outcome::again(reason::HLT.other());
     }
     let outcome = handle_hlt(cpu);
-    // With interrupts off only rare events end the wait.
+    // With interrupts off only rare events, such as NMIs, end the wait: let the scheduler have the CPU.
     if !outcome.has(Outcome::LEAVE_BIT) || cpu.waiting_trapped || !window::interrupts_on() {
         return outcome;
     }
@@ -30,11 +30,11 @@ pub extern "C" fn handle_svm_hlt(cpu: &mut WholeCpu) -> Outcome {
 }
 
 /// Waits for one interrupt with the vCPU published: each sender's kick interrupts the wait, or was pending before it. If the interrupt is
-/// not for the vCPU, that blocks: the exit is as bounded as another one with an interrupt.
+/// not for the vCPU, the vCPU blocks, so that the exit is bounded like any exit with an interrupt.
 fn wait_here(cpu: &mut WholeCpu) -> Outcome {
     let began = timer::now();
     host::wait_for_interrupt();
-    // The wait is no part of the exit's time.
+    // The wait does not count as the exit's time.
     cpu.since = cpu.since.wrapping_add(timer::now().wrapping_sub(began));
     if !take_kick(cpu) {
         let noted = cpu.take_noted();

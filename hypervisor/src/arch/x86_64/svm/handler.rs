@@ -26,7 +26,7 @@ use crate::cpu::{Leave, Outcome, needs_resched};
 
 /// Handles IN and OUT. The caller-saved registers are in the frame.
 ///
-/// Fast path of IN AL, and in it of the serial port's line status, which guests poll for each byte: unless more than RIP changes, as
+/// Fast paths of IN AL, and of it from the serial port's line status, which guests poll for each byte. Not if more than RIP changes, as
 /// after STI or with RFLAGS.TF or RF.
 #[unsafe(no_mangle)]
 extern "C" fn handle_svm_io(cpu: &mut WholeCpu) -> Outcome {
@@ -61,8 +61,7 @@ fn beyond_4_gib(next: u64) -> u64 {
 
 /// Handles a physical interrupt. The caller-saved registers are in the frame.
 ///
-/// Fast path of a kick for an interrupt that the guest can take now. Other interrupts that are pending are taken as well, as
-/// [`interrupts`] does.
+/// Fast path of a kick for an interrupt that the guest can take now. Other pending interrupts are taken as well, as by [`interrupts`].
 #[unsafe(no_mangle)]
 extern "C" fn handle_svm_intr(cpu: &mut WholeCpu) -> Outcome {
     let vmcb = state::loaded();
@@ -78,8 +77,8 @@ extern "C" fn handle_svm_intr(cpu: &mut WholeCpu) -> Outcome {
     if cpu.noted() == 0 { Outcome::again(rows::INTERRUPT_KICK) } else { interrupts(cpu, rows::INTERRUPT_KICK) }
 }
 
-/// Handles what is noted if that is a kick for the only posted interrupt, which the guest can take now. Returns false if it is left to
-/// [`handle_noted`].
+/// Handles the noted interrupts if they are only a kick for a single posted interrupt, which the guest can take now. Otherwise returns
+/// false: [`handle_noted`] must handle them.
 #[inline(always)]
 pub fn take_kick(cpu: &mut WholeCpu) -> bool {
     const KICK: u8 = 1 << (vector::KICK - vector::POSTED);
@@ -255,8 +254,8 @@ fn interrupts(cpu: &mut WholeCpu, other: RowId) -> Outcome {
     }
 }
 
-/// Handles noted interrupts. Returns the outcome of the last one that leaves the vCPU, or else of the last one; `outcome` stands for those
-/// before.
+/// Handles noted interrupts. Returns the outcome of the last one that leaves the vCPU, or else of the last one. `outcome` is that of the
+/// interrupts handled before.
 #[inline(always)]
 pub fn handle_noted(cpu: &mut WholeCpu, noted: u8, mut outcome: Outcome) -> Outcome {
     let mut left = noted;

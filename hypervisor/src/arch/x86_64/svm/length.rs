@@ -37,14 +37,13 @@ pub fn find(cpu: &mut WholeCpu, kind: Kind) -> bool {
     }
 }
 
-/// The next RIP of WRMSR of a register whose writes have a `site` of their own, if it is known without decoding. Accesses nothing by
-/// GS.
+/// Returns the next RIP of a WRMSR whose register has its own `site`, if it is known without decoding. Accesses nothing by GS.
 #[inline(always)]
 pub fn of_write(cpu: &Cpu, vmcb: &Vmcb, site: usize) -> Option<u64> {
     if cpu.virt.has_next_rip.get() { Some(vmcb.read(Field::NEXT_RIP)) } else { recall(cpu, vmcb, Kind::Wrmsr, site) }
 }
 
-/// Has [`of_write`] find the instruction in `site`, if [`find`] has remembered it.
+/// Copies the instruction that [`find`] has remembered to `site`, where [`of_write`] finds it.
 pub fn keep_write(cpu: &Cpu, site: usize) {
     let by_rip = index(Kind::Wrmsr, state::read(Field::GUEST_RIP));
     if let (Some(to), Some(from)) = (cpu.virt.sites.get(site), cpu.virt.sites.get(by_rip)) {
@@ -76,7 +75,7 @@ const fn index(kind: Kind, rip: u64) -> usize {
     }
 }
 
-/// The next RIP, if the instruction is remembered in a site.
+/// Returns the next RIP, if the instruction is remembered in a site.
 #[inline(always)]
 fn recall(cpu: &Cpu, vmcb: &Vmcb, kind: Kind, site: usize) -> Option<u64> {
     let (bytes, length) = plain(kind)?;

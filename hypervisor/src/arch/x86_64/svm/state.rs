@@ -64,7 +64,7 @@ impl Vmcb {
         unsafe { self.0.add(field.offset.into()).cast::<u64>().read_volatile() }
     }
 
-    /// Reads an event: a field of 4 bytes.
+    /// Reads an event field (EXITINTINFO, EVENTINJ) without its error code: the low 4 bytes.
     #[inline(always)]
     pub fn event(&self, field: Field) -> u32 {
         // SAFETY: as of `read`.
