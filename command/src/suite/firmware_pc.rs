@@ -173,7 +173,7 @@ fn starts_by_multiboot2() -> Result<()> {
 }
 
 /// A "Serial Port Console Redirection Table" of the second serial port, at 115,200 baud.
-fn spcr() -> Vec<u8> {
+pub fn spcr() -> Vec<u8> {
     let mut table = vec![0; 80];
     table[..9].copy_from_slice(b"SPCR\x50\0\0\0\x02");
     // "Base Address": a byte in I/O ports; interrupt 3 by the 8259s; the speed.
@@ -263,11 +263,20 @@ impl Machine {
     /// # Errors
     /// The machine ends before, or the time limit does.
     pub fn wait_for(&mut self, text: &str) -> Result<()> {
-        while !self.serial().contains(text) {
-            if self.child.try_wait()?.is_some() && !self.serial().contains(text) {
-                bail!("the machine ended without {text:?} on its serial line:\n{}", self.serial());
+        let ended = self.wait_until(|machine| machine.serial().contains(text));
+        ended.with_context(|| format!("no {text:?} on the serial line:\n{}", self.serial()))
+    }
+
+    /// Waits until a condition holds.
+    ///
+    /// # Errors
+    /// The machine ends before, or the time limit does.
+    pub fn wait_until(&mut self, condition: impl Fn(&Machine) -> bool) -> Result<()> {
+        while !condition(self) {
+            if self.child.try_wait()?.is_some() && !condition(self) {
+                bail!("the machine ended before");
             }
-            self.pause().with_context(|| format!("no {text:?} on the serial line"))?;
+            self.pause()?;
         }
         Ok(())
     }

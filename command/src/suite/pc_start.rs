@@ -3,14 +3,14 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io::Read;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
+use super::debugger::{CR3, CR4, Debugger, RAX, RSP};
 use super::firmware_pc::{AMD_V, BIOS, CD, DISK, Firmware, Machine, PLAIN, Run, image, make, make_with};
 use super::slowdown::stretched;
 use super::{grub, screen};
@@ -48,30 +48,81 @@ fn five_levels_of_a_loader() -> Result<()> {
     machine.wait_for_end()
 }
 
-/// Firmware runs with five-level paging. Debian's OVMF does not turn it on, so a debugger puts a table above the firmware's while it waits
-/// for a key. The machine has one CPU: the firmware has set up others for its own tables by then.
+/// Firmware runs with five-level paging, and with one or several CPUs. Debian's OVMF does not turn it on, so a debugger puts a table above the
+/// firmware's while it waits for a key. While boot services end, the first CPU has four levels again: there the firmware starts other CPUs
+/// in the state of the first one, but with the CR4 that it had before.
 fn five_levels_of_firmware() -> Result<()> {
-    /// A page of memory that firmware leaves alone.
-    const TOP: u64 = 64 << 20;
-    const PRESENT_WRITABLE: u64 = 0b11;
     let dir = tempfile::tempdir()?;
     let image = image(dir.path(), "pc", &SHORT)?;
-    let socket = Debugger::argument(dir.path());
-    let waits = ["-smp", "1", "-boot", "menu=on,splash-time=20000", "-gdb", &socket];
-    let mut machine = Machine::start(dir.path(), &Firmware { cpu: AMD_V, ..PLAIN }, DISK, &image, &waits)?;
+    for cpus in ["1", "2", "4"] {
+        let dir = dir.path().join(cpus);
+        fs::create_dir(&dir)?;
+        five_levels_with(&dir, &image, cpus).with_context(|| format!("with {cpus} CPUs"))?;
+    }
+    Ok(())
+}
+
+fn five_levels_with(dir: &Path, image: &Path, cpus: &str) -> Result<()> {
+    /// Two pages of memory that firmware and Stile leave alone: both take memory from its end.
+    const TOP: u64 = 64 << 20;
+    const FOUR_LEVELS: u64 = TOP + TABLE as u64;
+    let socket = Debugger::argument(dir);
+    let waits = ["-smp", cpus, "-boot", "menu=on,splash-time=20000", "-gdb", &socket];
+    let mut machine = Machine::start(dir, &Firmware { cpu: AMD_V, ..PLAIN }, DISK, image, &waits)?;
     // The firmware clears the terminal before it waits.
     machine.wait_for("\x1b[")?;
-    let mut debugger = Debugger::connect(dir.path())?;
-    let (root, value) = (debugger.register(CR3)?, debugger.register(CR4)?);
+    let mut debugger = Debugger::connect(dir)?;
+    let (root, value) = (debugger.register(CR3)? & ADDRESS, debugger.register(CR4)?);
     ensure!(value & LA57 == 0, "the firmware has turned five-level paging on by itself: the test needs no debugger any more");
-    let mut table = [0; 512];
-    table[0] = root & !0xfff | PRESENT_WRITABLE;
+    let mut table = [0; TABLE];
+    table[..8].copy_from_slice(&(root | PRESENT_WRITABLE).to_le_bytes());
     debugger.write(TOP, &table)?;
     debugger.set_register(CR3, TOP)?;
+    debugger.set_register(CR4, value | LA57)?;
+
+    let end = end_of_boot_services(&mut debugger)?;
+    debugger.run_to(end)?;
+    let five_levels = debugger.register(CR3)?;
+    let mut table = debugger.read(root, TABLE)?;
+    // Stile has mapped itself at the end of the addresses, by a table of its own.
+    let own = debugger.read_word((five_levels & ADDRESS) + LAST)? & ADDRESS;
+    table[LAST as usize..].copy_from_slice(&debugger.read(own + LAST, 8)?);
+    debugger.write(FOUR_LEVELS, &table)?;
+    debugger.set_register(CR3, FOUR_LEVELS)?;
+    debugger.set_register(CR4, value)?;
+    let stack = debugger.register(RSP)?;
+    let caller = debugger.read_word(stack)?;
+    debugger.run_to(caller)?;
+    ensure!(debugger.register(RAX)? == 0, "boot services did not end at once");
+    debugger.set_register(CR3, five_levels)?;
     debugger.set_register(CR4, value | LA57)?;
     debugger.leave()?;
     machine.wait_for(PASSED)?;
     machine.wait_for_end()
+}
+
+/// Size of a table, the offset of its last entry, the address in an entry, and flags.
+const TABLE: usize = 4096;
+const LAST: u64 = TABLE as u64 - 8;
+const ADDRESS: u64 = 0xf_ffff_ffff_f000;
+const PRESENT_WRITABLE: u64 = 0b11;
+
+/// Address of ExitBootServices.
+fn end_of_boot_services(debugger: &mut Debugger) -> Result<u64> {
+    /// Firmware leaves a pointer to its system table for debuggers at a multiple of this (UEFI Specification, "EFI_SYSTEM_TABLE_POINTER").
+    const STEP: u64 = 4 << 20;
+    const MEMORY: u64 = 512 << 20;
+    /// Offsets of the table of boot services in the system table, and of the function in that.
+    const BOOT_SERVICES: u64 = 0x60;
+    const EXIT: u64 = 0xe8;
+    for at in (0..MEMORY / STEP).rev().map(|n| n * STEP) {
+        if debugger.read(at, 8)? == *b"IBI SYST" {
+            let system = debugger.read_word(at + 8)?;
+            let services = debugger.read_word(system + BOOT_SERVICES)?;
+            return debugger.read_word(services + EXIT);
+        }
+    }
+    bail!("the firmware has no pointer to its system table")
 }
 
 /// A CPU whose execute-disable bit is absent or hidden, with which Stile's tables are invalid.
@@ -131,92 +182,4 @@ fn locked_vmx() -> Result<()> {
         ensure!(ended.is_some() && output.contains(says), "no {says:?}:\n{output}");
     }
     Ok(())
-}
-
-/// QEMU's numbers of these registers in its protocol for debuggers.
-const CR3: u32 = 29;
-const CR4: u32 = 30;
-
-/// A debugger of the emulated machine, by GDB's remote serial protocol. The machine stands still while it is connected.
-struct Debugger(UnixStream);
-
-impl Debugger {
-    /// The emulator's argument after `-gdb`.
-    fn argument(dir: &Path) -> String {
-        format!("unix:{},server=on,wait=off", dir.join("gdb.sock").display())
-    }
-
-    fn connect(dir: &Path) -> Result<Debugger> {
-        const TRIES: u32 = 300;
-        let mut tries = 0..TRIES;
-        let socket = loop {
-            match UnixStream::connect(dir.join("gdb.sock")) {
-                Ok(socket) => break socket,
-                Err(error) if error.kind() != ErrorKind::NotFound && error.kind() != ErrorKind::ConnectionRefused => {
-                    return Err(error.into());
-                }
-                Err(error) if tries.next().is_none() => return Err(error).context("connecting to the emulator"),
-                Err(_) => thread::sleep(Duration::from_millis(100)),
-            }
-        };
-        socket.set_read_timeout(Some(Duration::from_secs(60)))?;
-        let mut debugger = Debugger(socket);
-        debugger.ask("?")?;
-        Ok(debugger)
-    }
-
-    /// Sends a packet. Returns the answer.
-    fn ask(&mut self, packet: &str) -> Result<String> {
-        let sum = packet.bytes().fold(0_u8, u8::wrapping_add);
-        write!(self.0, "${packet}#{sum:02x}")?;
-        let mut byte = || -> Result<u8> {
-            let mut byte = [0];
-            self.0.read_exact(&mut byte)?;
-            Ok(byte[0])
-        };
-        while byte()? != b'$' {}
-        let mut answer = String::new();
-        loop {
-            match byte()? {
-                b'#' => break,
-                other => answer.push(other.into()),
-            }
-        }
-        // The sum.
-        for _ in 0..2 {
-            byte()?;
-        }
-        write!(self.0, "+")?;
-        Ok(answer)
-    }
-
-    fn expect_ok(&mut self, packet: &str) -> Result<()> {
-        let answer = self.ask(packet)?;
-        ensure!(answer == "OK", "the emulator answers {answer:?} to {packet:?}");
-        Ok(())
-    }
-
-    fn register(&mut self, number: u32) -> Result<u64> {
-        let answer = self.ask(&format!("p{number:x}"))?;
-        Ok(u64::from_str_radix(&answer, 16).with_context(|| format!("register {number} is {answer:?}"))?.swap_bytes())
-    }
-
-    fn set_register(&mut self, number: u32, value: u64) -> Result<()> {
-        self.expect_ok(&format!("P{number:x}={:016x}", value.swap_bytes()))
-    }
-
-    fn write(&mut self, address: u64, words: &[u64]) -> Result<()> {
-        /// Words of a packet, whose length is limited.
-        const MOST: usize = 64;
-        for (address, words) in (address..).step_by(8 * MOST).zip(words.chunks(MOST)) {
-            let bytes: String = words.iter().map(|word| format!("{:016x}", word.swap_bytes())).collect();
-            self.expect_ok(&format!("M{address:x},{:x}:{bytes}", 8 * words.len()))?;
-        }
-        Ok(())
-    }
-
-    /// Disconnects: the machine goes on.
-    fn leave(mut self) -> Result<()> {
-        self.expect_ok("D")
-    }
 }

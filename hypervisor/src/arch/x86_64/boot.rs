@@ -61,6 +61,9 @@ extern "C" fn boot(magic: u32, info: u32, displacement: u32) -> ! {
         screen::setup(unsafe { Frame::new(address_space::device(registers), buffer.width, buffer.height, buffer.stride) });
     }
     log!("Stile {} on a PC", env!("CARGO_PKG_VERSION"));
+    if board.tables.power_off.is_none() {
+        log!("the ACPI tables name no power-off register (FADT, _S5_): the machine can't be turned off");
+    }
     let features = match extension::detect() {
         Ok(features) => features,
         Err(what) => crate::refuse(what),
