@@ -328,6 +328,41 @@ pub fn interrupts_by_a_pin(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// An interrupt of the 8259s that is pending while interrupts are off, and then held back by STI, ends HLT.
+pub fn interrupt_by_a_pin_before_hlt(_: u64) -> Result<(), &'static str> {
+    const LINE: u16 = 5;
+    const VECTOR: u8 = 0x20 + LINE as u8;
+    /// The timer's, which ends HLT if the line's interrupt does not, long after it.
+    const LATE: u8 = 0x60;
+    const DEADLINE: u32 = 2 << 17;
+    const DEADLINE_REGISTER: u32 = 0x6e0;
+    start_8259s(0x20);
+    // SAFETY: the port sets an interrupt line of the test device, to which nothing else is connected.
+    let set_line = |high: bool| unsafe { out8(0x2000 + LINE, u8::from(high)) };
+    mask_8259(!(1 << LINE));
+    apic::enable();
+    // SAFETY: an end of interrupt, to the first 8259.
+    exception::handle(VECTOR, Some(|_| unsafe { out8(0x20, 0x20) }));
+    exception::handle(LATE, None);
+    apic::write(apic::register::LINT0, 7 << 8);
+    apic::write(apic::register::TIMER, DEADLINE | u32::from(LATE));
+    set_line(true);
+    // SAFETY: every supported CPU has TSC-deadline mode, whose interrupt ends HLT. Handlers return to the next instruction.
+    unsafe {
+        crate::machine::wrmsr(DEADLINE_REGISTER, crate::machine::ticks() + 4_000_000_000);
+        asm!("sti", "hlt", "cli", options(nostack));
+        crate::machine::wrmsr(DEADLINE_REGISTER, 0);
+    }
+    let (came, late) = (exception::take(VECTOR), exception::take(LATE));
+    set_line(false);
+    mask_8259(0xff);
+    apic::write(apic::register::TIMER, 1 << 16);
+    apic::write(apic::register::LINT0, 1 << 16);
+    check!(came == 1, "it does not come");
+    check!(late == 0, "HLT does not end by it");
+    Ok(())
+}
+
 /// Whether the 8254's interrupt arrives through the 8259s, also at a halted CPU.
 fn timer_comes_by_the_8259s() -> bool {
     const VECTOR: u8 = 0x20;

@@ -85,6 +85,7 @@ pub const ALL: &[Test] = &[
     ("timer_by_the_io_apic", On::Any, firmware::timer_by_the_io_apic),
     ("timer_by_the_8259s", On::Any, firmware::timer_by_the_8259s),
     ("interrupts_by_a_pin", On::Stile, firmware::interrupts_by_a_pin),
+    ("interrupt_by_a_pin_before_hlt", On::Stile, firmware::interrupt_by_a_pin_before_hlt),
     ("nmis", On::Any, interrupts::nmis),
     ("nmis_that_wait", On::Stile, interrupts::blocked_nmis),
     ("shadows", On::Any, interrupts::shadows),

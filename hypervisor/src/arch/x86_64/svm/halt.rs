@@ -7,7 +7,7 @@
 use stile_ledger::x86_64::{HLT_HERE, HLT_WAIT, reason};
 use stile_x86_decode::Kind;
 
-use super::handler::{handle_noted, take_kick};
+use super::physical_interrupt::{handle_noted, take_kick};
 use super::{length, state};
 use crate::arch::x86_64::handler::instruction::handle_hlt;
 use crate::arch::x86_64::host::{self, timer};
@@ -24,6 +24,10 @@ pub extern "C" fn handle_svm_hlt(cpu: &mut WholeCpu) -> Outcome {
     let outcome = handle_hlt(cpu);
     // With interrupts off only rare events, such as NMIs, end the wait: let the scheduler have the CPU.
     if !outcome.has(Outcome::LEAVE_BIT) || cpu.waiting_trapped || !window::interrupts_on() {
+        return outcome;
+    }
+    // An event that the guest could not take, as in STI's shadow, sends no further kick: the scheduler's path finds it.
+    if cpu.vcpu().arch.events.any() && delivery::is_pending(cpu) {
         return outcome;
     }
     wait_here(cpu)

@@ -2,27 +2,26 @@
 
 use stile_apic::GeneralProtection;
 use stile_board::pc::port;
-use stile_ledger::RowId;
 use stile_ledger::x86_64::{self as rows, key, reason};
 use stile_svm::{Field, IO_ADDRESS, exception, exit, io_info_of_read, io_qualification, npf_qualification, task_qualification};
 use stile_wire::CrashReason;
 use stile_x86_decode::Kind;
 
 use super::halt::handle_svm_hlt;
-use super::{amd_msrs, at_once, control_registers, extension, length, state};
+use super::physical_interrupt::handle_svm_intr;
+use super::{amd_msrs, at_once, control_registers, extension, length, physical_interrupt, state};
 use crate::arch::x86_64::handler::cpuid::handle_cpuid;
 use crate::arch::x86_64::handler::instruction::handle_vmcall;
 use crate::arch::x86_64::handler::io::{self, handle_io};
 use crate::arch::x86_64::handler::{
-    counters, crash, handle_interrupt, handle_rdmsr, handle_wrmsr, mmio, resume_or_leave, skip_instruction, task, window as windows, xsetbv,
+    counters, crash, handle_rdmsr, handle_wrmsr, mmio, resume_or_leave, skip_instruction, task, window as windows, xsetbv,
 };
-use crate::arch::x86_64::host::apic::{self, vector};
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
-use crate::arch::x86_64::interrupts::{delivery, window};
+use crate::arch::x86_64::interrupts::delivery;
 use crate::arch::x86_64::vcpu::cr0;
 use crate::arch::x86_64::vcpu::inject::{self, vector as exceptions};
 use crate::arch::x86_64::vcpu::loaded::WholeCpu;
-use crate::cpu::{Leave, Outcome, needs_resched};
+use crate::cpu::{Leave, Outcome};
 
 /// Handles IN and OUT. The caller-saved registers are in the frame.
 ///
@@ -59,39 +58,6 @@ fn beyond_4_gib(next: u64) -> u64 {
     if cr0::runs_64_bit_code() { next } else { next & u64::from(u32::MAX) }
 }
 
-/// Handles a physical interrupt. The caller-saved registers are in the frame.
-///
-/// Fast path of a kick for an interrupt that the guest can take now. Other pending interrupts are taken as well, as by [`interrupts`].
-#[unsafe(no_mangle)]
-extern "C" fn handle_svm_intr(cpu: &mut WholeCpu) -> Outcome {
-    let vmcb = state::loaded();
-    let has_event = vmcb.event(Field::VECTORING) | vmcb.event(Field::ENTRY_INTERRUPTION);
-    if u64::from(has_event) & inject::VALID != 0 || vmcb.read(Field::GUEST_RFLAGS) & window::IF == 0 || vmcb.has_shadow() {
-        return interrupts(cpu, rows::INTERRUPT_SPURIOUS);
-    }
-    state::take_interrupts();
-    if !take_kick(cpu) {
-        return interrupts(cpu, rows::INTERRUPT_SPURIOUS);
-    }
-    state::take_interrupts();
-    if cpu.noted() == 0 { Outcome::again(rows::INTERRUPT_KICK) } else { interrupts(cpu, rows::INTERRUPT_KICK) }
-}
-
-/// Handles the noted interrupts if they are only a kick for a single posted interrupt, which the guest can take now. Otherwise returns
-/// false: [`handle_noted`] must handle them.
-#[inline(always)]
-pub fn take_kick(cpu: &mut WholeCpu) -> bool {
-    const KICK: u8 = 1 << (vector::KICK - vector::POSTED);
-    if cpu.noted() != KICK || needs_resched(cpu) || cpu.vcpu().arch.events.any() {
-        return false;
-    }
-    let Some(posted) = cpu.apic().acknowledge_posted() else { return false };
-    state::write(Field::ENTRY_INTERRUPTION, inject::VALID | u64::from(posted));
-    cpu.end_noted();
-    apic::end_of_interrupt();
-    true
-}
-
 /// Handles an exit that has no stub of its own. All general registers are in the frame.
 #[unsafe(no_mangle)]
 extern "C" fn handle_svm(cpu: &mut WholeCpu) -> Outcome {
@@ -100,7 +66,7 @@ extern "C" fn handle_svm(cpu: &mut WholeCpu) -> Outcome {
     const CR8_WRITE: u64 = exit::CR_WRITE + 8;
     let code = state::read(Field::EXIT_REASON);
     match code {
-        exit::NMI => interrupts(cpu, reason::NMI.other()),
+        exit::NMI => physical_interrupt::handle(cpu, reason::NMI.other()),
         exit::CPUID if length::find(cpu, Kind::Cpuid) => handle_cpuid(cpu),
         exit::VMMCALL if length::find(cpu, Kind::Vmmcall) => handle_vmcall(cpu),
         exit::VINTR => windows::interrupt(cpu),
@@ -227,47 +193,6 @@ fn give(cpu: &mut WholeCpu, value: u64) -> Result<(), GeneralProtection> {
     cpu.frame.registers[gpr::RAX] = value & 0xffff_ffff;
     cpu.frame.registers[gpr::RDX] = value >> 32;
     Ok(())
-}
-
-/// Handles physical interrupts. They are still pending: taken, each sets a bit in the CPU's block. An NMI sets none, and would make the
-/// guest exit for ever otherwise. `other`: the row if there is none.
-///
-/// EXITINTINFO may have an event whose delivery they have interrupted: an injected one ("Intercepts During IDT Interrupt Delivery"). QEMU
-/// delivers such events before interrupts.
-///
-/// Handles all pending vectors, each once. A vector in service holds back lower ones, and the timer's is the highest: with slices that
-/// are over before the guest is entered, the console and kicks would otherwise be held back for ever.
-#[inline(never)]
-fn interrupts(cpu: &mut WholeCpu, other: RowId) -> Outcome {
-    inject::deliver_again();
-    let mut outcome = Outcome::again(other);
-    let mut handled = 0;
-    loop {
-        state::take_interrupts();
-        let noted = cpu.take_noted();
-        outcome = handle_noted(cpu, noted, outcome);
-        // A vector that is pending again waits for the next exit, which bounds the loop.
-        if noted == 0 || noted & handled != 0 {
-            return outcome;
-        }
-        handled |= noted;
-    }
-}
-
-/// Handles noted interrupts. Returns the outcome of the last one that leaves the vCPU, or else of the last one. `outcome` is that of the
-/// interrupts handled before.
-#[inline(always)]
-pub fn handle_noted(cpu: &mut WholeCpu, noted: u8, mut outcome: Outcome) -> Outcome {
-    let mut left = noted;
-    // The highest one is in service, and ended first.
-    while let Some(number) = left.checked_ilog2() {
-        left &= !(1 << number);
-        let next = handle_interrupt(cpu, vector::POSTED + number as u8);
-        if next.has(Outcome::LEAVE_BIT) || !outcome.has(Outcome::LEAVE_BIT) {
-            outcome = next;
-        }
-    }
-    outcome
 }
 
 /// Handles an intercepted exception: #DB, whose effects on DR6 and DR7 the processor has applied, and #AC. Its delivery

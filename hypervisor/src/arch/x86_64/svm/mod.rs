@@ -22,6 +22,7 @@ pub mod nested;
 pub mod parts;
 pub mod pauses;
 mod permitted;
+mod physical_interrupt;
 pub mod place;
 pub mod record;
 pub mod second_stage;
