@@ -138,11 +138,21 @@ pub fn find<'a>(tree: &Fdt<'a>, compatible: &str) -> Option<FdtNode<'a>> {
     first(tree.root(), &|node| is_compatible(node, compatible) && is_enabled(node))
 }
 
-/// [`find`] for each of several names, by one walk: a walk takes hundreds of thousands of instructions.
+/// Returns the first node that is enabled and compatible with each of several names, by one walk: a walk takes hundreds of thousands of instructions.
 pub fn find_each<'a, const N: usize>(tree: &Fdt<'a>, compatible: [&str; N]) -> [Option<FdtNode<'a>>; N] {
+    find_each_and(tree, compatible, |_, _| ())
+}
+
+/// [`find_each`], with a call of `visit` for each node and each name in its `compatible`.
+pub fn find_each_and<'a, const N: usize>(
+    tree: &Fdt<'a>,
+    compatible: [&str; N],
+    mut visit: impl FnMut(FdtNode<'a>, &str),
+) -> [Option<FdtNode<'a>>; N] {
     let mut found = [const { None }; N];
     walk(tree.root(), &mut |node| {
         for name in node.compatible().into_iter().flatten() {
+            visit(node, name);
             let place = compatible.iter().position(|other| *other == name).and_then(|at| found.get_mut(at));
             if let Some(place @ None) = place
                 && is_enabled(&node)

@@ -4,7 +4,7 @@ use dtoolkit::fdt::{Fdt, FdtNode};
 
 use heapless::Vec;
 
-use crate::nodes::{Span, cells, intid, is_compatible, is_enabled, registers, text, walk};
+use crate::nodes::{Span, cells, find_each_and, intid, is_compatible, is_enabled, registers, text};
 
 /// A kind of UART.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,33 +55,11 @@ const BROADCOM: &str = "brcm,bcm2835-aux-uart";
 pub const MOST_PORTS: usize = 8;
 
 impl SerialPort {
-    /// Returns the ports that Stile has drivers for, in the order in which they are tried: firmware's choice of console, PL011s, others.
+    /// Returns the ports of a tree, in the order of [`Ports::in_order`].
     pub fn find_all(tree: &Fdt<'_>) -> Vec<SerialPort, MOST_PORTS> {
-        let mut ports = Vec::new();
-        let mut add = |port: SerialPort| {
-            if !ports.iter().any(|other: &SerialPort| other.registers == port.registers) {
-                let _ = ports.push(port);
-            }
-        };
-        if let Some(port) = chosen(tree).filter(is_enabled).and_then(|node| SerialPort::read(tree, node)) {
-            add(port);
-        }
-        let mut others: Vec<SerialPort, MOST_PORTS> = Vec::new();
-        walk(tree.root(), &mut |node| {
-            // Read only nodes of a driven port: most are not.
-            if node.compatible().into_iter().flatten().any(is_driven)
-                && is_enabled(&node)
-                && let Some(port) = SerialPort::read(tree, node)
-            {
-                if port.kind == Kind::Pl011 {
-                    add(port);
-                } else {
-                    let _ = others.push(port);
-                }
-            }
-        });
-        others.into_iter().for_each(add);
-        ports
+        let mut ports = Ports::new(tree);
+        let [] = find_each_and(tree, [], |node, name| ports.add(tree, node, name));
+        ports.in_order()
     }
 
     fn read<'a>(tree: &Fdt<'a>, node: FdtNode<'a>) -> Option<SerialPort> {
@@ -113,6 +91,39 @@ impl SerialPort {
             Kind::Compatible { shift, .. } => 8 << shift,
         };
         (registers.end - registers.start >= size).then(|| SerialPort { kind, registers, intid: intid(&cells(&node, "interrupts")) })
+    }
+}
+
+/// Serial ports that Stile has drivers for, collected during a walk.
+#[derive(Default)]
+pub struct Ports {
+    /// Firmware's choice of console, and PL011s.
+    first: Vec<SerialPort, MOST_PORTS>,
+    others: Vec<SerialPort, MOST_PORTS>,
+}
+
+impl Ports {
+    /// Begins with firmware's choice of console.
+    pub fn new(tree: &Fdt<'_>) -> Self {
+        let chosen = chosen(tree).filter(is_enabled).and_then(|node| SerialPort::read(tree, node));
+        Self { first: chosen.into_iter().collect(), others: Vec::new() }
+    }
+
+    /// Adds the port of a node that has a name in its `compatible`, if Stile has a driver for that.
+    pub fn add<'a>(&mut self, tree: &Fdt<'a>, node: FdtNode<'a>, name: &str) {
+        if !is_driven(name) || !is_enabled(&node) {
+            return;
+        }
+        let Some(port) = SerialPort::read(tree, node) else { return };
+        if !self.first.iter().chain(&self.others).any(|other| other.registers == port.registers) {
+            let list = if port.kind == Kind::Pl011 { &mut self.first } else { &mut self.others };
+            let _ = list.push(port);
+        }
+    }
+
+    /// Returns the ports in the order in which they are tried: firmware's choice of console, PL011s, others.
+    pub fn in_order(self) -> Vec<SerialPort, MOST_PORTS> {
+        self.first.into_iter().chain(self.others).take(MOST_PORTS).collect()
     }
 }
 

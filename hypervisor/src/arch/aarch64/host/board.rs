@@ -15,10 +15,25 @@ use stile_firmware::described;
 use stile_firmware::frame_buffer::{self, FrameBuffer};
 use stile_firmware::gicv2::Gicv2;
 use stile_firmware::nodes::{
-    affinity, bank, capacity, cells, exclude, find, find_each, intid, is_enabled, registers, spans, spin_table, text, walk,
+    affinity, bank, capacity, cells, exclude, find_each_and, intid, is_enabled, registers, spans, spin_table, text, walk,
 };
 use stile_firmware::numa::Numa;
-use stile_firmware::serial::{MOST_PORTS, SerialPort};
+use stile_firmware::serial::{MOST_PORTS, Ports, SerialPort};
+
+/// Names in `compatible` of the nodes that [`Board::new`] searches for.
+const COMPATIBLE: [&str; 11] = [
+    "arm,pl031",
+    frame_buffer::COMPATIBLE,
+    "arm,gic-v3-its",
+    "pci-host-ecam-generic",
+    "arm,smmu-v3",
+    "arm,psci-1.0",
+    "arm,psci-0.2",
+    "arm,psci",
+    "brcm,bcm2835-pm-wdt",
+    "arm,gic-v3",
+    "arm,armv8-timer",
+];
 
 const GIC_IN_MEMORY: &str = "the device tree is contradictory: it has the registers of the GIC in memory";
 const NO_GIC: &str = "the device tree has neither a GICv3 nor a GICv2 with virtualization extensions";
@@ -172,8 +187,9 @@ impl Board {
     /// Reads the device tree. `boot_mpidr` is the affinity of the calling CPU. Parts that are missing or malformed are `None`
     /// or left out; their users report them.
     pub fn new(tree: &Fdt<'static>, boot_mpidr: u64) -> Board {
-        let names = ["arm,pl031", frame_buffer::COMPATIBLE, "arm,gic-v3-its", "pci-host-ecam-generic", "arm,smmu-v3"];
-        let [rtc, frame_buffer, its, pci, smmu] = find_each(tree, names);
+        let mut ports = Ports::new(tree);
+        let [rtc, frame_buffer, its, pci, smmu, psci, psci_0_2, psci_0_1, power, gic, timer] =
+            find_each_and(tree, COMPATIBLE, |node, name| ports.add(tree, node, name));
         let mut board = Board {
             model: text(&tree.root(), "model").unwrap_or("unnamed board"),
             ram: Vec::new(),
@@ -185,7 +201,7 @@ impl Board {
             psci: None,
             releases: Vec::new(),
             power: None,
-            ports: SerialPort::find_all(tree),
+            ports: ports.in_order(),
             uart: None,
             rtc: rtc.and_then(|node| device(tree, node)),
             frame_buffer: frame_buffer.and_then(FrameBuffer::read),
@@ -250,7 +266,7 @@ impl Board {
             }
         }
 
-        if let Some(psci) = ["arm,psci-1.0", "arm,psci-0.2", "arm,psci"].iter().find_map(|name| find(tree, name)) {
+        if let Some(psci) = psci.or(psci_0_2).or(psci_0_1) {
             board.psci = match text(&psci, "method") {
                 Some("smc") => Some(Conduit::Smc),
                 Some("hvc") => Some(Conduit::Hvc),
@@ -258,11 +274,10 @@ impl Board {
             };
         }
         if board.psci.is_none() {
-            // Only then: a search for an absent node takes half a million instructions.
-            board.power = find(tree, "brcm,bcm2835-pm-wdt").and_then(|node| registers::<1>(tree, node).into_iter().next());
+            board.power = power.and_then(|node| registers::<1>(tree, node).into_iter().next());
         }
 
-        if let Some(gic) = find(tree, "arm,gic-v3") {
+        if let Some(gic) = gic {
             let mut registers = registers::<9>(tree, gic).into_iter();
             let regions = cells(&gic, "#redistributor-regions").first().copied().unwrap_or(1) as usize;
             board.gic = registers.next().map(|gicd| Gic::V3 { gicd, gicr: registers.take(regions.min(8)).collect() });
@@ -277,11 +292,11 @@ impl Board {
         if board.gic.as_ref().is_some_and(|gic| gic.regions().any(|region| overlaps(&board.ram, region))) {
             (board.gic, board.gic_obstacle) = (None, GIC_IN_MEMORY);
         }
-        if let Some(timer) = find(tree, "arm,armv8-timer") {
+        if let Some(timer) = timer {
             // Secure physical, non-secure physical, virtual, hypervisor physical; each of as many cells as the interrupt
             // controller says, three with GICv2.
             let interrupts = cells(&timer, "interrupts");
-            let size = find(tree, "arm,gic-v3").map_or(3, |gic| cells(&gic, "#interrupt-cells").first().map_or(3, |&cells| cells as usize));
+            let size = gic.map_or(3, |gic| cells(&gic, "#interrupt-cells").first().map_or(3, |&cells| cells as usize));
             let each = |n: usize| interrupts.get(n * size..).and_then(intid);
             if let (Some(physical), Some(virt), Some(hypervisor)) = (each(1), each(2), each(3)) {
                 board.timers = Some([physical, virt, hypervisor]);
