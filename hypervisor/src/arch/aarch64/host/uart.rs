@@ -84,7 +84,8 @@ fn open(port: &SerialPort, taken: &[Span]) -> Result<Uart, Fault> {
         Kind::Cadence => (uart_cadence::STATUS, true),
         Kind::Imx => (uart_imx::UTS, true),
     };
-    let registers = probe::map(&port.registers, taken, status as u64 + 4, Probed { at: status, wide })?;
+    let least = status as u64 + if wide { 4 } else { 1 };
+    let registers = probe::map(&port.registers, taken, least, Probed { at: status, wide })?;
     // A bus may answer reads of an absent device with ones.
     let is_present = |present: bool| if present { Ok(()) } else { Err(Fault::Other) };
     Ok(match port.kind {
