@@ -444,7 +444,8 @@ impl Locked<'_> {
             let it = &mut self[cpu];
             it.turns = 0;
             if POLICED {
-                begins = !core::mem::replace(&mut it.timed, true);
+                // A CPU may have become idle since one was looked for: then this one gives the vCPU away.
+                begins = !core::mem::replace(&mut it.timed, true) || self.may_spread(cpu);
             }
         }
         begins || waits && is_more
