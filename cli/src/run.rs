@@ -63,6 +63,7 @@ pub fn run(args: &RunArgs, until_signals: EndBySignal) -> Result<u8> {
     // Firmware loads and relocates the image, and needs memory itself.
     let memory = if firmware.is_some() { memory + 2 * image.bytes.len() as u64 + UEFI_MEMORY } else { memory };
     drop(image);
+    let disk_errors = functions.report_errors()?;
     let has_iommu = config.has_functions();
     let nodes = config.node_cpus();
     let (cpu, cpus) = (config.cpu_model, config.cpus);
@@ -98,7 +99,7 @@ pub fn run(args: &RunArgs, until_signals: EndBySignal) -> Result<u8> {
         exits: args.session.exits,
         quiet: args.session.quiet,
         detached: detached.is_some(),
-        disk_errors: functions.errors.take(),
+        disk_errors,
     };
     session::run(request, signals)
 }

@@ -1,6 +1,6 @@
 //! Disks, networks and shared folders as PCI functions of the emulated machine.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
@@ -18,8 +18,8 @@ use crate::out;
 pub struct Functions {
     /// The arguments.
     pub arguments: Vec<String>,
-    /// The connection by which the emulator reports errors of disks, if there are any disks.
-    pub errors: Option<DiskErrors>,
+    /// The disks' files, by number.
+    files: Vec<PathBuf>,
     /// Disks, networks and folders so far.
     disks: usize,
     networks: usize,
@@ -40,7 +40,6 @@ impl Functions {
     /// An image or a port can't be used; a path is not UTF-8.
     pub fn new(machine: &MachineConfig) -> Result<Self> {
         let mut functions = Self::default();
-        let mut files = Vec::new();
         sharing::check(machine)?;
         for vm in &machine.vms {
             for drive in &vm.disks {
@@ -57,7 +56,7 @@ impl Functions {
             let mut addresses = vm.functions[named..].iter().map(|address| address.device());
             for (drive, device) in vm.disks.iter().zip(&mut addresses) {
                 functions.disk(drive, device)?;
-                files.push(drive.file.clone());
+                functions.files.push(drive.file.clone());
             }
             for (network, device) in vm.networks.iter().zip(&mut addresses) {
                 network.check()?;
@@ -67,12 +66,21 @@ impl Functions {
                 functions.folder(folder, device)?;
             }
         }
-        if !files.is_empty() {
-            let errors = DiskErrors::new(files)?;
-            functions.arguments.extend(errors.arguments());
-            functions.errors = Some(errors);
-        }
         Ok(functions)
+    }
+
+    /// Makes the connection by which the emulator reports errors of disks, if there are any disks, and adds its arguments. Call it just
+    /// before the emulator's start: all children inherit the emulator's end.
+    ///
+    /// # Errors
+    /// As of [`DiskErrors::new`].
+    pub fn report_errors(&mut self) -> Result<Option<DiskErrors>> {
+        if self.files.is_empty() {
+            return Ok(None);
+        }
+        let errors = DiskErrors::new(std::mem::take(&mut self.files))?;
+        self.arguments.extend(errors.arguments());
+        Ok(Some(errors))
     }
 
     fn disk(&mut self, drive: &Drive, device: u8) -> Result<()> {
