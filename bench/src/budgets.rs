@@ -136,7 +136,7 @@ fn measure(platform: &'static Platform, gic: Gic) -> Result<Vec<String>> {
 /// Returns how often an operation over its budget is measured again. Where time is real, a busy machine delays kicks and timers, and each
 /// delay adds exits; a cost of Stile's code is there each time.
 fn further_tries(platform: &Platform) -> usize {
-    if platform.counts_outside_only() { 3 } else { 0 }
+    if platform.counts_outside_only() { 7 } else { 0 }
 }
 
 /// Reads the repository's budgets.
