@@ -198,7 +198,7 @@ const KVM_HOST_OF_AMD: &[Wanted] = &[
 
 /// Whether a path is that of a file of the text installer, for any architecture: a package has files of one only.
 fn is_installer(path: &str, file: &str) -> bool {
-    path.ends_with(&format!("/text/debian-installer/arm64/{file}")) || path.ends_with(&format!("/text/debian-installer/amd64/{file}"))
+    Arch::ALL.iter().any(|&arch| path.ends_with(&format!("/text/debian-installer/{}/{file}", debian_name(arch))))
 }
 
 fn is_kernel(path: &str) -> bool {
