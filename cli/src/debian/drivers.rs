@@ -7,8 +7,9 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::deb::Wanted;
+use super::item::Item;
 use super::modules::{BRIDGE, CONSOLE, DRIVERS, FOLDERS, KVM, SOCKETS, VHOST};
-use super::store::{self, Freshness, Item};
+use super::store::{self, Freshness};
 use crate::config::{Arch, DebianKernel};
 use crate::exit;
 

@@ -8,6 +8,7 @@ mod apt;
 mod deb;
 mod drivers;
 mod index;
+mod item;
 mod mirror;
 mod modules;
 mod own_modules;
@@ -28,10 +29,11 @@ pub use drivers::{
     Module, bridge_modules, console_modules, drivers, folder_modules, kvm_modules, kvm_modules_of_amd, socket_modules, vhost_modules,
 };
 pub use index::{Package, newest_named};
+pub use item::Item;
 pub use mirror::{VARIABLE as MIRROR_VARIABLE, mirror, security_mirror};
 pub use own_modules::{ipi_module, served_module};
 pub use program::programs;
-pub use store::{Freshness, Item, directory};
+pub use store::{Freshness, directory};
 pub use tree::tree;
 pub use version::compare as compare_versions;
 
@@ -121,8 +123,8 @@ pub enum Board {
 /// No mirror; a failed download with nothing in the cache.
 pub fn device_tree(board: Board, freshness: Freshness) -> Result<PathBuf> {
     let name = match board {
-        Board::RaspberryPi4 => store::RASPBERRY_PI_4,
-        Board::Zcu102 => store::ZCU102,
+        Board::RaspberryPi4 => item::RASPBERRY_PI_4,
+        Board::Zcu102 => item::ZCU102,
     };
     Ok(store::get(Arch::Aarch64, Item::DeviceTrees6_1, freshness)?.dir.join(name))
 }
