@@ -21,7 +21,9 @@
 #[cfg(test)]
 extern crate std;
 
+mod account;
 mod answered;
+mod bytes;
 mod channel;
 mod decode;
 mod encode;
@@ -29,21 +31,22 @@ mod frame;
 mod message;
 mod records;
 mod transmit;
+mod vm_state;
 
 #[cfg(test)]
 mod tests;
 
+pub use account::{CpuTime, Decoded, LedgerRow, LedgerTotal, Row, Sample};
 pub use answered::Answered;
+pub use bytes::{Bytes, Piece, Text};
 pub use channel::{Channel, MAX_CHANNELS};
 pub use decode::{Decoder, Item};
 pub use encode::{Encoder, Sink};
 pub use frame::{FrameError, MAX_FRAME, PROTOCOL_VERSION};
-pub use message::{
-    Action, Answer, Bytes, Command, CpuTime, Crash, CrashReason, Decoded, Event, LedgerRow, LedgerTotal, Level, Piece, Row, Sample, Scope,
-    Text, Version, VmState, Wait,
-};
+pub use message::{Action, Answer, Command, Event, Level, Scope, Version, Wait};
 pub use records::Records;
 pub use transmit::{Full, MAX_LINE, RateLimit, Transmitter};
+pub use vm_state::{Crash, CrashReason, VmState};
 
 /// Data link escape: the only byte with a special meaning.
 pub const DLE: u8 = 0x10;
