@@ -1,5 +1,6 @@
-//! Variants: scenarios that differ from others in the CPU's model, the kernel or the number of CPUs alone; and budgets of Debian's requests to
-//! disks (`budgets/io`), whose paths others limit with smaller guests; and vCPUs that Linux turns off and on again.
+//! Variants: scenarios that differ from others in the CPU's model, the kernel or the number of CPUs alone, or whose steps
+//! are part of others'; budgets of Debian's requests to disks (`budgets/io`), whose paths others limit with smaller
+//! guests; and vCPUs that Linux turns off and on again.
 //!
 //! The suite leaves them out, unless they are named or `--all` is given, so that it takes less than 30 minutes on two
 //! CPUs. The scenarios that stay have each CPU model, each kernel and each number of CPUs at least once.
@@ -108,6 +109,7 @@ pub const NAMES: &[&str] = &[
     "pc/nested/cpu-offline",
     "pc/nested/kvm-of-debian",
     "pc/nested/kvm-of-debian:6.12",
+    "pc/nested/kvm-starts",
     "pc/nested/stile-debian",
     "pc/nested/xen",
     "pc/switch/debian/gate",
