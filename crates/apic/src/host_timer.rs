@@ -5,7 +5,7 @@
 //! a guest that asks for it ([`Demand::notifies`]) that vector is the notification of posted interrupts: an expiry does not
 //! exit, and delivers the interrupt that the guest has set in its descriptor before ([`crate::Pages::preset`]).
 
-use crate::LocalApic;
+use crate::{EoiBit, LocalApic};
 
 /// Lower vectors are illegal.
 const LEAST_VECTOR: u8 = 16;
@@ -86,7 +86,12 @@ impl HostTimer {
     }
 
     /// Sets the hypervisor's own deadline, or none. `loaded`: the vCPU on this CPU. Returns whether an interrupt was posted for it.
-    pub fn set_own(&mut self, hardware: &mut impl Hardware, own: Option<u64>, loaded: Option<(&mut LocalApic<'_>, Demand)>) -> bool {
+    pub fn set_own<B: EoiBit>(
+        &mut self,
+        hardware: &mut impl Hardware,
+        own: Option<u64>,
+        loaded: Option<(&mut LocalApic<'_, B>, Demand)>,
+    ) -> bool {
         self.own = own;
         match loaded {
             Some((apic, demand)) => self.update(hardware, apic, demand),
@@ -100,7 +105,7 @@ impl HostTimer {
     /// Applies a changed demand of the loaded vCPU: it was loaded, or its local vector, deadline, counter or devices changed. Passthrough
     /// begins and ends here. Before a change of [`Demand::notifies`], [`reclaim`](Self::reclaim) is called. Returns whether an interrupt
     /// was posted.
-    pub fn update(&mut self, hardware: &mut impl Hardware, apic: &mut LocalApic<'_>, demand: Demand) -> bool {
+    pub fn update<B: EoiBit>(&mut self, hardware: &mut impl Hardware, apic: &mut LocalApic<'_, B>, demand: Demand) -> bool {
         let simple = self.own.is_none() && demand.is_simple();
         if self.form == Form::PassedThrough && simple {
             // A change of the local vector has ended it before (`Effect::Reclaim`).
@@ -121,7 +126,7 @@ impl HostTimer {
 
     /// Gives the timer to the guest. False if an interrupt of it is still pending, which would pass for the guest's: once that was taken,
     /// [`update`](Self::update) is called again.
-    fn pass_through(&mut self, hardware: &mut impl Hardware, apic: &mut LocalApic<'_>, notifies: bool) -> bool {
+    fn pass_through<B: EoiBit>(&mut self, hardware: &mut impl Hardware, apic: &mut LocalApic<'_, B>, notifies: bool) -> bool {
         // A timer that is not armed requests no further interrupt.
         hardware.set_deadline(0);
         if hardware.is_pending() {
@@ -147,7 +152,7 @@ impl HostTimer {
     /// Takes the guest's deadline back into `apic`: before its local vector, mode or counter changes, or it leaves the
     /// CPU. Returns whether an interrupt was posted: an expiry that the CPU has not taken yet. The caller sees to it
     /// that the guest gets it.
-    pub fn reclaim(&mut self, hardware: &mut impl Hardware, apic: &mut LocalApic<'_>) -> bool {
+    pub fn reclaim<B: EoiBit>(&mut self, hardware: &mut impl Hardware, apic: &mut LocalApic<'_, B>) -> bool {
         let form = core::mem::take(&mut self.form);
         if form != Form::PassedThrough {
             return false;
@@ -170,7 +175,7 @@ impl HostTimer {
     }
 
     /// The vCPU leaves this CPU. Returns whether an interrupt was posted.
-    pub fn release(&mut self, hardware: &mut impl Hardware, apic: &mut LocalApic<'_>) -> bool {
+    pub fn release<B: EoiBit>(&mut self, hardware: &mut impl Hardware, apic: &mut LocalApic<'_, B>) -> bool {
         let posted = self.reclaim(hardware, apic);
         self.guest = None;
         self.program(hardware);
@@ -179,7 +184,7 @@ impl HostTimer {
 
     /// Whether the hypervisor's own deadline has expired, and the loaded vCPU's. Both false while the timer is passed
     /// through: its interrupts are then the guest's.
-    pub fn due(&self, now: u64, apic: Option<&LocalApic<'_>>) -> (bool, bool) {
+    pub fn due<B: EoiBit>(&self, now: u64, apic: Option<&LocalApic<'_, B>>) -> (bool, bool) {
         let guest = match self.form {
             Form::Relayed => apic.and_then(LocalApic::timer_deadline),
             Form::Merged => self.guest,

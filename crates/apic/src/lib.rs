@@ -36,7 +36,7 @@ pub use address::{Acceptors, Address, Arbitration};
 pub use batch::{Batch, PINS};
 pub use host_timer::{Demand, Form, Hardware, HostTimer};
 pub use ioapic::IoApic;
-pub use local::{Effect, GeneralProtection, LocalApic, Status, reads_from_page};
+pub use local::{Effect, EoiBit, GeneralProtection, LocalApic, Status, reads_from_page};
 pub use message::{Delivery, Destination, Message, Received};
 pub use mode::Mode;
 pub use pages::Pages;

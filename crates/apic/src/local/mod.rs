@@ -1,11 +1,16 @@
 //! The local APIC.
 
+use core::convert::Infallible;
+
 use crate::pages::{BASE_BSP, BASE_ENABLE, BASE_X2, SVR_SUPPRESS, error};
 use crate::summary::Summary;
 use crate::{Delivery, Message, Mode, Pages, Received, Vectors, lvt, offset};
+use paravirtual_eoi::ParavirtualEoi;
 use timer::Timer;
 
+mod paravirtual_eoi;
 mod registers;
+pub use paravirtual_eoi::EoiBit;
 pub use registers::reads_from_page;
 mod saved;
 mod timer;
@@ -36,9 +41,9 @@ pub enum Effect {
 }
 
 /// The owner's view of a virtual processor's local APIC: owned by the processor that runs it, while the guest
-/// is not running.
+/// is not running. `B`: the kind of bits by which guests end interrupts, if they can.
 #[derive(Debug)]
-pub struct LocalApic<'a> {
+pub struct LocalApic<'a, B = Infallible> {
     pages: &'a Pages,
     /// Bound of other APICs' identifiers for [`send_to_one`](Self::send_to_one): `u32::MAX`, or 0 if there are gaps between them.
     id_limit: u32,
@@ -47,6 +52,8 @@ pub struct LocalApic<'a> {
     /// [`refresh`](Self::refresh).
     requests: Summary,
     services: Summary,
+    /// The guest's bit. While it is lent, an interrupt in service is in neither ISR nor `services`.
+    eoi: ParavirtualEoi<B>,
     /// Virtual-interrupt delivery is on: IRR and ISR change while the guest runs.
     assisted: bool,
     /// IRR or ISR differs from the last [`take_status`](Self::take_status).
@@ -70,10 +77,17 @@ pub struct Status {
 impl<'a> LocalApic<'a> {
     /// A local APIC whose registers are in `pages`, which must have been reset.
     pub const fn new(pages: &'a Pages) -> Self {
+        Self::with_bits(pages)
+    }
+}
+
+impl<'a, B: EoiBit> LocalApic<'a, B> {
+    /// A local APIC whose registers are in `pages`, which must have been reset, of guests that may have bits of this kind.
+    pub const fn with_bits(pages: &'a Pages) -> Self {
         let (requests, services) = (Summary::EMPTY, Summary::EMPTY);
-        let exits = Vectors::NONE;
+        let (exits, eoi) = (Vectors::NONE, ParavirtualEoi::NONE);
         let (timer, id_limit) = (Timer::STOPPED, u32::MAX);
-        Self { pages, id_limit, timer, requests, services, assisted: false, changed: true, exits, exits_changed: true }
+        Self { pages, id_limit, timer, requests, services, eoi, assisted: false, changed: true, exits, exits_changed: true }
     }
 
     /// Sets the minimum timer period, in the unit of [`expire_timer`](Self::expire_timer)'s `now`: shorter
@@ -92,10 +106,42 @@ impl<'a> LocalApic<'a> {
         self
     }
 
-    /// INIT: resets everything but the ID and IA32_APIC_BASE.
+    /// INIT: resets everything but the ID and IA32_APIC_BASE. The guest has no bit afterwards.
     pub fn init(&mut self) {
+        self.take_back_eoi();
         self.pages.init();
-        *self = Self { assisted: self.assisted, id_limit: self.id_limit, ..Self::new(self.pages).with_least_period(self.timer.least) };
+        *self =
+            Self { assisted: self.assisted, id_limit: self.id_limit, ..Self::with_bits(self.pages).with_least_period(self.timer.least) };
+    }
+
+    /// Sets the bit by which the guest may end interrupts, or none. Only without virtual-interrupt delivery. The bit is accessed until
+    /// the next call, or [`init`](Self::init).
+    pub fn set_eoi_bit(&mut self, bit: Option<B>) {
+        self.take_back_eoi();
+        self.eoi.set_bit(bit);
+    }
+
+    /// Takes the guest's bit back: ISR is right from here on, until an interrupt is put into service.
+    #[inline(always)]
+    fn take_back_eoi(&mut self) {
+        if let Some(vector) = self.eoi.take_back() {
+            self.services.insert(self.pages, offset::ISR, vector);
+        }
+    }
+
+    /// Puts an interrupt into service after [`take_back_eoi`](Self::take_back_eoi): in ISR, or by the guest's bit.
+    #[inline(always)]
+    fn serve(&mut self, vector: u8, is_edge: impl FnOnce() -> bool) {
+        if !self.requests.is_empty() || !self.eoi.lend(vector, is_edge) {
+            self.services.insert(self.pages, offset::ISR, vector);
+        }
+    }
+
+    /// The highest interrupt in service.
+    #[inline(always)]
+    fn serving(&mut self) -> Option<u8> {
+        self.take_back_eoi();
+        self.services.highest(self.pages, offset::ISR)
     }
 
     /// The part shared with other processors.
@@ -122,7 +168,9 @@ impl<'a> LocalApic<'a> {
         self.pages.set_base(value);
         if resets {
             // In the new mode: the logical ID of x2APIC mode is not one of xAPIC mode.
+            let bit = self.eoi.bit();
             self.init();
+            self.eoi.set_bit(bit);
         }
         Ok(())
     }
@@ -185,10 +233,11 @@ impl<'a> LocalApic<'a> {
     /// Returns false, without effect, if others are requested or its priority is too low.
     #[inline(always)]
     pub fn take_at_once(&mut self, vector: u8) -> bool {
-        let priority = self.pages.priority_over(self.services.highest(self.pages, offset::ISR));
+        let serving = self.serving();
+        let priority = self.pages.priority_over(serving);
         let can = !self.has_requests() && self.can_accept(vector) && vector >> 4 > priority >> 4;
         if can {
-            self.services.insert(self.pages, offset::ISR, vector);
+            self.serve(vector, || true);
             self.changed = true;
         }
         can
@@ -224,7 +273,7 @@ impl<'a> LocalApic<'a> {
         if self.has_requests() {
             return false;
         }
-        let Some(vector) = self.services.highest(self.pages, offset::ISR) else { return true };
+        let Some(vector) = self.serving() else { return true };
         if self.pages.contains(offset::TMR, vector) {
             return false;
         }
@@ -308,7 +357,8 @@ impl<'a> LocalApic<'a> {
     pub fn pending(&mut self) -> Option<u8> {
         self.merge();
         let vector = self.requests.highest(self.pages, offset::IRR)?;
-        let priority = self.pages.priority_over(self.services.highest(self.pages, offset::ISR));
+        let serving = self.serving();
+        let priority = self.pages.priority_over(serving);
         (vector >> 4 > priority >> 4 && self.pages.enabled()).then_some(vector)
     }
 
@@ -328,7 +378,8 @@ impl<'a> LocalApic<'a> {
     #[inline(always)]
     pub fn take(&mut self, vector: u8) {
         self.requests.remove(self.pages, offset::IRR, vector);
-        self.services.insert(self.pages, offset::ISR, vector);
+        let pages = self.pages;
+        self.serve(vector, || !pages.contains(offset::TMR, vector));
         self.changed = true;
     }
 
@@ -340,10 +391,11 @@ impl<'a> LocalApic<'a> {
             return None;
         }
         let vector = self.pages.take_only()?;
-        let priority = self.pages.priority_over(self.services.highest(self.pages, offset::ISR));
+        let serving = self.serving();
+        let priority = self.pages.priority_over(serving);
         self.changed = true;
         if vector >> 4 > priority >> 4 && self.pages.enabled() {
-            self.services.insert(self.pages, offset::ISR, vector);
+            self.serve(vector, || true);
             return Some(vector);
         }
         self.requests.insert(self.pages, offset::IRR, vector);
@@ -353,6 +405,7 @@ impl<'a> LocalApic<'a> {
     /// Reverts an acknowledge whose interrupt could not be delivered: it is requested again. Returns false, without effect,
     /// if this APIC has not acknowledged it.
     pub fn put_back(&mut self, vector: u8) -> bool {
+        self.take_back_eoi();
         let was_taken = self.pages.contains(offset::ISR, vector);
         if was_taken {
             self.services.remove(self.pages, offset::ISR, vector);
@@ -377,9 +430,7 @@ impl<'a> LocalApic<'a> {
     #[inline]
     pub fn end(&mut self) -> Effect {
         self.refresh();
-        let Some(vector) = self.services.highest(self.pages, offset::ISR) else {
-            return Effect::None;
-        };
+        let Some(vector) = self.serving() else { return Effect::None };
         self.services.remove(self.pages, offset::ISR, vector);
         self.changed = true;
         self.ended(vector)

@@ -1,6 +1,6 @@
 //! Register reads and writes, by page and by MSR.
 
-use super::{Effect, GeneralProtection, LocalApic};
+use super::{Effect, EoiBit, GeneralProtection, LocalApic};
 use crate::pages::{SVR_ENABLE, error};
 use crate::{Delivery, Destination, Message, Mode, lvt, offset};
 
@@ -22,15 +22,15 @@ pub const fn reads_from_page(msr: u32, delivers: bool) -> bool {
     }
 }
 
-/// Registers whose value is stored in the page, bit *n* for offset 16 *n*: ID, VERSION, TPR; LDR, DFR, SVR, ISR,
-/// TMR, IRR, ESR; the local vectors and the ICR; INITIAL_COUNT, DIVIDE.
-const PLAIN: u64 = bits(0x02, 0x03) | bits(0x08, 0x08) | bits(0x0d, 0x28) | bits(0x2f, 0x38) | bits(0x3e, 0x3e);
+/// Registers whose value is stored in the page, bit *n* for offset 16 *n*: ID, VERSION, TPR; LDR, DFR, SVR; TMR, IRR,
+/// ESR; the local vectors and the ICR; INITIAL_COUNT, DIVIDE. Not ISR, of which an interrupt may be in the guest's hands.
+const PLAIN: u64 = bits(0x02, 0x03) | bits(0x08, 0x08) | bits(0x0d, 0x0f) | bits(0x18, 0x28) | bits(0x2f, 0x38) | bits(0x3e, 0x3e);
 
 const fn bits(first: u32, last: u32) -> u64 {
     (u64::MAX << first) & (u64::MAX >> (63 - last))
 }
 
-impl LocalApic<'_> {
+impl<B: EoiBit> LocalApic<'_, B> {
     /// Emulates a 32-bit read at `offset` in the APIC's page; register accesses are aligned to 16 bytes. A reserved
     /// offset reads as 0 and raises the error "illegal register address".
     #[inline]
@@ -112,7 +112,7 @@ impl LocalApic<'_> {
 
     /// RDMSR of an x2APIC register, `msr` from 0x800 to 0x8ff. #GP outside of x2APIC mode, and for registers that don't
     /// exist or can't be read.
-    pub fn read_msr(&self, msr: u32, now: u64) -> Result<u64, GeneralProtection> {
+    pub fn read_msr(&mut self, msr: u32, now: u64) -> Result<u64, GeneralProtection> {
         let offset = self.msr_offset(msr)?;
         match offset {
             offset::ICR => Ok(self.pages.icr()),
@@ -235,7 +235,10 @@ impl LocalApic<'_> {
     }
 
     /// Returns a register's value, which is that in xAPIC and x2APIC mode; `None` if it doesn't exist.
-    pub fn register(&self, offset: u32, now: u64) -> Option<u32> {
+    pub fn register(&mut self, offset: u32, now: u64) -> Option<u32> {
+        if matches!(offset, offset::PPR | offset::ISR..offset::TMR) {
+            self.take_back_eoi();
+        }
         Some(match offset {
             offset::PPR => self.pages.processor_priority().into(),
             offset::APR | offset::RRD | offset::EOI => 0,

@@ -3,7 +3,7 @@
 use stile_snapshot::pc::{APIC_REGISTERS, LocalApic as Saved};
 
 use super::registers::{ICR_LOW, SVR};
-use super::{GeneralProtection, LocalApic, Timer};
+use super::{EoiBit, GeneralProtection, LocalApic, Timer};
 use crate::pages::{BASE_BSP, BASE_ENABLE, BASE_X2, ICR_UPPER, SVR_ENABLE, error};
 use crate::{Mode, Vectors, lvt, offset};
 
@@ -12,10 +12,11 @@ const fn offset_of(index: usize) -> u32 {
     16 * index as u32
 }
 
-impl LocalApic<'_> {
+impl<B: EoiBit> LocalApic<'_, B> {
     /// Exports the state at `now`. The vCPU is not loaded, so that the timer is not lent.
     pub fn save(&mut self, now: u64) -> Saved {
         self.merge();
+        self.take_back_eoi();
         let mut registers = [[0; 32]; APIC_REGISTERS / 32];
         for (index, register) in registers.as_flattened_mut().iter_mut().enumerate() {
             *register = match offset_of(index) {
