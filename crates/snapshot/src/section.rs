@@ -15,7 +15,7 @@ use crc::{CRC_32_ISO_HDLC, Crc};
 use serde::{Deserialize, Serialize};
 
 /// Version of the format. Other versions are refused.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// First bytes of [`Header`].
 pub const MAGIC: [u8; 8] = *b"STILSNAP";

@@ -107,4 +107,6 @@ pub struct EmulatedMsrs {
     pub steal_time: u64,
     /// MSR_KVM_SYSTEM_TIME_NEW, which only the back end for AMD-V has.
     pub system_time: u64,
+    /// MSR_KVM_PV_EOI_EN, likewise.
+    pub eoi: u64,
 }

@@ -6,6 +6,7 @@ pub mod firmware;
 mod interrupts;
 mod own_ipis;
 mod paging;
+mod paravirtual_eoi;
 mod preempted;
 pub mod qemu;
 mod registers;
@@ -77,6 +78,8 @@ pub const ALL: &[Test] = &[
     ("stolen_time", On::Stile, registers::stolen_time),
     ("apic_base", On::Stile, registers::apic_base),
     ("interrupts_to_oneself", On::Any, interrupts::to_oneself),
+    ("ends_by_a_bit_where", On::Stile, paravirtual_eoi::values),
+    ("ends_by_a_bit", On::Stile, paravirtual_eoi::ends_interrupts),
     ("apic_timer", On::Any, interrupts::timer),
     ("deadlines", On::Stile, deadline::arming),
     ("deadlines_and_the_local_vector", On::Stile, deadline::local_vector),
@@ -109,6 +112,8 @@ pub const ALL: &[Test] = &[
     ("others_disable_their_apics", On::Stile, smp::lowest_priority),
     ("others_use_the_x2apic", On::Stile, smp::mixed_modes),
     ("aps_interrupt_themselves", On::Stile, own_ipis::each),
+    ("others_end_by_a_bit", On::Stile, paravirtual_eoi::after_init),
+    ("others_flip_the_bit", On::Stile, paravirtual_eoi::lies),
     ("aps_alternate", On::Stile, smp::turns),
     ("aps_lose_their_cpu", On::Stile, preempted::seen),
     ("nmis_in_a_shadow", On::Stile, smp::nmis_in_a_shadow),

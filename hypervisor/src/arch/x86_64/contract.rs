@@ -21,6 +21,7 @@
 //! | `record` | pending interrupts, for traces | recording exits |
 //! | `nested` | the extension for guests that are hypervisors | creation, load, put and power-off of a vCPU; accesses to its MSRs |
 //! | `hyper_v`, `kvm_clock` | paravirtual registers that one of the two offers | reset of a vCPU; accesses to its MSRs |
+//! | `paravirtual_eoi` | another one, and the bit in the guest's memory that it names | reset, INIT and load of a vCPU; accesses to its MSRs |
 //!
 //! # Rules
 //!
@@ -50,6 +51,7 @@ use crate::arch::x86_64::virt::guest_state::GuestState;
 use crate::arch::x86_64::virt::hyper_v::AssistPage;
 use crate::arch::x86_64::virt::kvm_clock::KvmClock;
 use crate::arch::x86_64::virt::nested::{self, GuestVmx, Offer};
+use crate::arch::x86_64::virt::paravirtual_eoi::{Bit, ParavirtualEoi};
 use crate::arch::x86_64::virt::pauses::Pauses;
 use crate::arch::x86_64::virt::place::Place;
 use crate::arch::x86_64::virt::state::{self, Field};
@@ -57,7 +59,7 @@ use crate::arch::x86_64::virt::structure::Structure;
 use crate::arch::x86_64::virt::{apic_mode, basic, direct, exit, extension, parts, record, second_stage, timer, virtual_apic};
 use crate::arena::Arena;
 use crate::cpu::Loaded;
-use crate::vm::Vcpu;
+use crate::vm::{Vcpu, Vm};
 
 type Refusal = &'static str;
 type MsrRead = Result<u64, GeneralProtection>;
@@ -207,4 +209,9 @@ const _: () = {
     let _: fn(&KvmClock) = KvmClock::reset;
     let _: fn(&KvmClock) -> u64 = KvmClock::register;
     let _: fn(&KvmClock, u64) = KvmClock::restore;
+    let _: fn() -> ParavirtualEoi = ParavirtualEoi::new;
+    let _: fn(&ParavirtualEoi) = ParavirtualEoi::reset;
+    let _: fn(&ParavirtualEoi) -> u64 = ParavirtualEoi::register;
+    let _: fn(&ParavirtualEoi, u64) = ParavirtualEoi::restore;
+    let _: fn(&ParavirtualEoi, &'static Vm) -> Option<Bit> = ParavirtualEoi::bit;
 };

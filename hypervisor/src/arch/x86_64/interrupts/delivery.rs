@@ -1,6 +1,6 @@
 //! Delivery of guests' interrupts: from device lines and APIC messages to vCPUs (models: crate `stile-apic`).
 
-use stile_apic::{Acceptors, Arbitration, Batch, Delivery, Destination, Effect, LocalApic, Message, PINS, Received};
+use stile_apic::{Acceptors, Arbitration, Batch, Delivery, Destination, Effect, Message, PINS, Received};
 use stile_blob::ApicVirtualization;
 
 use super::window::{can_interrupt, exit_when_it_can, interrupts_on};
@@ -8,6 +8,7 @@ use super::{deadline, deadlock, events};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::{apic, timer};
 use crate::arch::x86_64::vcpu::inject::{EXTERNAL, NMI, TYPE, VALID};
+use crate::arch::x86_64::virt::paravirtual_eoi::LocalApic;
 use crate::arch::x86_64::virt::state::{self, Field};
 use crate::arch::x86_64::virt::virtual_apic;
 use crate::cpu::{self, Loaded};
@@ -412,6 +413,7 @@ pub fn load(cpu: &mut Cpu, vcpu: &Vcpu, fresh: bool) {
             cpu.threshold = state::read(Field::TPR_THRESHOLD) as u8;
         }
     }
+    cpu.apic().set_eoi_bit(vcpu.arch.msrs.eoi.bit(vcpu.vm()));
     expire_timer(cpu);
     pull(cpu);
 }
@@ -422,6 +424,7 @@ pub fn put(cpu: &mut Cpu, mut loaded: Loaded<'_>) -> Option<u64> {
     deadline::release(cpu, loaded.borrow());
     let vcpu = loaded.vcpu();
     let apic = loaded.apic();
+    apic.set_eoi_bit(None);
     if ends_wait(vcpu, apic, interrupts_on()) {
         return Some(0);
     }

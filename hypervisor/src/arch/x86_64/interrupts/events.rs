@@ -3,7 +3,6 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use stile_apic::LocalApic;
 use stile_ledger::RowId;
 
 use super::deadline;
@@ -12,6 +11,7 @@ use super::window;
 use crate::arch::x86_64::host::apic;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::vcpu::inject::{NMI_BLOCKED, VALID};
+use crate::arch::x86_64::virt::paravirtual_eoi::LocalApic;
 use crate::arch::x86_64::virt::state::{self, Field};
 use crate::cpu::{self, Leave, Outcome};
 use crate::once::Once;

@@ -4,7 +4,8 @@ use stile_apic::GeneralProtection;
 use stile_svm::Field;
 
 use super::permitted::is_pat;
-use super::{control_registers, kvm_clock, state};
+use super::{control_registers, kvm_clock, paravirtual_eoi, state};
+use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::instructions::msr;
 use crate::vm::Vcpu;
 
@@ -30,6 +31,7 @@ pub fn read(vcpu: &Vcpu, register: u32) -> Option<u64> {
         msr::IA32_EFER => Some(control_registers::efer()),
         msr::IA32_PAT => Some(state::read(Field::GUEST_PAT)),
         _ if CONSTANT.contains(&register) => Some(0),
+        paravirtual_eoi::REGISTER => Some(vcpu.arch.msrs.eoi.register()),
         _ => kvm_clock::read(vcpu, register),
     }
 }
@@ -43,12 +45,24 @@ fn write_pat(value: u64) -> Result<(), GeneralProtection> {
     Ok(())
 }
 
+/// Writes MSR_KVM_PV_EOI_EN of the loaded vCPU, whose APIC uses the new bit from now on.
+fn write_eoi(cpu: &mut Cpu, value: u64) -> Result<(), GeneralProtection> {
+    let vcpu = cpu.vcpu();
+    let (register, vm) = (&vcpu.arch.msrs.eoi, vcpu.vm());
+    if !register.write(vm, value) {
+        return Err(GeneralProtection);
+    }
+    cpu.apic().set_eoi_bit(register.bit(vm));
+    Ok(())
+}
+
 /// Writes one.
-pub fn write(vcpu: &'static Vcpu, register: u32, value: u64) -> Option<Result<(), GeneralProtection>> {
+pub fn write(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), GeneralProtection>> {
     match register {
         msr::IA32_EFER => Some(control_registers::write_efer(value)),
         msr::IA32_PAT => Some(write_pat(value)),
         _ if CONSTANT.contains(&register) => Some(Ok(())),
-        _ => kvm_clock::write(vcpu, register, value),
+        paravirtual_eoi::REGISTER => Some(write_eoi(cpu, value)),
+        _ => kvm_clock::write(cpu.vcpu(), register, value),
     }
 }

@@ -19,6 +19,7 @@ pub mod kvm_clock;
 mod length;
 mod local;
 pub mod nested;
+pub mod paravirtual_eoi;
 pub mod parts;
 pub mod pauses;
 mod permitted;

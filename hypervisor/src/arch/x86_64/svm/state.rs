@@ -232,8 +232,9 @@ pub fn set_long_mode(efer: u64, on: bool) {
     write(Field::GUEST_EFER, if on { efer | LMA } else { efer & !LMA });
 }
 
-/// Features of KVM's interface that only this back end has: its clock, and that it is the same on all vCPUs.
-pub const KVM_FEATURES: u32 = 1 << 3 | 1 << 24;
+/// Features of KVM's interface that only this back end has: its clock, ends of interrupts by a bit in memory, and that the clock is the
+/// same on all vCPUs.
+pub const KVM_FEATURES: u32 = 1 << 3 | 1 << 6 | 1 << 24;
 
 /// Guests can execute INVPCID: their identifiers are tagged with the ASID.
 pub fn passes_invpcid() -> bool {

@@ -2,13 +2,14 @@
 
 use core::ops::{Deref, DerefMut};
 
-use stile_apic::{HostTimer, LocalApic};
+use stile_apic::HostTimer;
 use stile_x86_decode::Context;
 
 use crate::arch::x86_64::emulation::decoder::Decoder;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::vcpu::context::VcpuContext;
 use crate::arch::x86_64::virt::nested::GuestVmx;
+use crate::arch::x86_64::virt::paravirtual_eoi::LocalApic;
 use crate::cpu::Loaded;
 
 impl<'cpu> Loaded<'cpu> {

@@ -10,6 +10,7 @@ use crate::arch::x86_64::host::instructions::msr;
 use crate::arch::x86_64::host::{speculation, timer};
 use crate::arch::x86_64::virt::hyper_v::AssistPage;
 use crate::arch::x86_64::virt::kvm_clock::KvmClock;
+use crate::arch::x86_64::virt::paravirtual_eoi::ParavirtualEoi;
 use crate::arch::x86_64::virt::state::{self, Field};
 use crate::arch::x86_64::vm::stolen_time::StolenTime;
 
@@ -32,6 +33,8 @@ pub struct EmulatedMsrs {
     pub stolen_time: StolenTime,
     /// MSR_KVM_SYSTEM_TIME_NEW.
     pub kvm_clock: KvmClock,
+    /// MSR_KVM_PV_EOI_EN.
+    pub eoi: ParavirtualEoi,
     /// HV_X64_MSR_VP_ASSIST_PAGE.
     pub assist: AssistPage,
 }
@@ -91,6 +94,7 @@ impl EmulatedMsrs {
             spec_ctrl: AtomicU64::new(0),
             stolen_time: StolenTime::new(),
             kvm_clock: KvmClock::new(),
+            eoi: ParavirtualEoi::new(),
             assist: AssistPage::new(),
         }
     }
@@ -107,6 +111,7 @@ impl EmulatedMsrs {
         self.spec_ctrl.store(0, Ordering::Relaxed);
         self.stolen_time.reset();
         self.kvm_clock.reset();
+        self.eoi.reset();
         self.assist.reset();
     }
 
@@ -120,6 +125,7 @@ impl EmulatedMsrs {
             spec_ctrl: self.spec_ctrl(),
             steal_time: self.stolen_time.register(),
             system_time: self.kvm_clock.register(),
+            eoi: self.eoi.register(),
         }
     }
 
@@ -140,6 +146,7 @@ impl EmulatedMsrs {
         self.set_spec_ctrl(from.spec_ctrl & speculation::guests().control_of_guests());
         self.stolen_time.restore(from.steal_time);
         self.kvm_clock.restore(from.system_time);
+        self.eoi.restore(from.eoi);
     }
 
     /// Reads a register of the vCPU.

@@ -3,7 +3,7 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering;
 
-use stile_apic::{LocalApic, Mode, Pages};
+use stile_apic::{Mode, Pages};
 use stile_blob::{ApicVirtualization, Nested, Techniques, Topology};
 use stile_board::pc;
 use stile_paging::PAGE_SIZE;
@@ -21,6 +21,7 @@ use crate::arch::x86_64::vcpu::context::VcpuContext;
 use crate::arch::x86_64::vcpu::msrs::EmulatedMsrs;
 use crate::arch::x86_64::virt::descriptors::Sending;
 use crate::arch::x86_64::virt::nested::{self, GuestVmx};
+use crate::arch::x86_64::virt::paravirtual_eoi::LocalApic;
 use crate::arch::x86_64::virt::virtual_apic;
 use crate::arena::{self, Arena};
 use crate::vm::Start;
@@ -82,7 +83,7 @@ impl VcpuPart for Vcpu {
         let pages_at = arena.allocate_pages(size_of::<Pages>() as u64)?;
         // SAFETY: the memory is zeroed, which is a valid value, page-aligned, and was just allocated.
         let pages = unsafe { &*address_space::physical(pages_at).cast::<Pages>() };
-        let apic = UnsafeCell::new(LocalApic::new(pages).with_least_period(timer::LEAST_PERIOD).with_gaps(!topology.fits_apic_ids()));
+        let apic = UnsafeCell::new(LocalApic::with_bits(pages).with_least_period(timer::LEAST_PERIOD).with_gaps(!topology.fits_apic_ids()));
         let apic_level = techniques.apic_virtualization.min(virtual_apic::supported());
         let vmx = match techniques.nested {
             Nested::Off => None,
@@ -121,7 +122,7 @@ impl VcpuPart for Vcpu {
             self.pages.set_virtual_wire();
         }
         // SAFETY: the vCPU is loaded nowhere, and only the VM's start resets it.
-        *unsafe { self.apic() } = LocalApic::new(self.pages).with_least_period(timer::LEAST_PERIOD).with_gaps(self.has_gaps);
+        *unsafe { self.apic() } = LocalApic::with_bits(self.pages).with_least_period(timer::LEAST_PERIOD).with_gaps(self.has_gaps);
         self.events.reset(self.index == 0);
         self.direct.reset();
         self.watch.set(None);
@@ -166,6 +167,7 @@ impl Vcpu {
     pub unsafe fn init(&self) {
         // SAFETY: by the function's contract no other reference exists.
         unsafe { self.apic() }.init();
+        self.msrs.eoi.reset();
         self.direct.reset();
     }
 

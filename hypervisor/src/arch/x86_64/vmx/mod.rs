@@ -17,6 +17,7 @@ pub mod hyper_v;
 pub mod kvm_clock;
 mod msr_bitmap;
 pub mod nested;
+pub mod paravirtual_eoi;
 pub mod parts;
 pub mod pauses;
 pub mod place;
