@@ -137,14 +137,17 @@ impl Buses {
         self.ports.find(port.into(), bytes)
     }
 
-    /// Like [`port`](Self::port), but tries the region in `last` first, which may stem from another VM: at most one region contains a port.
+    /// Finds the region of a port that can be read by a byte, and the port's offset there.
+    #[allow(dead_code, reason = "only AMD-V has a fast path for ports")]
+    pub fn port_of_bytes(&self, port: u16) -> Option<(Slot, u64)> {
+        let slot = self.ports.at(port.into())?;
+        self.ports.access(slot, port.into(), 1).map(|hit| (slot, hit.offset))
+    }
+
+    /// Returns the device of a region found by [`port_of_bytes`](Self::port_of_bytes).
     #[inline]
     #[allow(dead_code, reason = "only AMD-V has a fast path for ports")]
-    pub fn port_near(&self, last: &mut Option<Slot>, port: u16, bytes: u64) -> Option<Hit<Id>> {
-        let address = port.into();
-        if !last.is_some_and(|slot| self.ports.contains(slot, address)) {
-            *last = self.ports.at(address);
-        }
-        self.ports.access((*last)?, address, bytes)
+    pub fn port_device(&self, slot: Slot) -> Option<Id> {
+        self.ports.device(slot)
     }
 }

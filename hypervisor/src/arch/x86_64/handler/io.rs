@@ -46,22 +46,11 @@ impl Access {
 
 /// Returns the ledger's row of an access.
 #[inline(always)]
-fn row(cpu: &mut Cpu, port: u16, write: bool) -> RowId {
+pub fn row(cpu: &mut Cpu, port: u16, write: bool) -> RowId {
     match port.checked_sub(port::COM1) {
         Some(offset @ 0..8) => rows::com1(offset, write),
         _ => cpu.loaded().ledger().frequent_row_for(rows::reason::IO, rows::key::port(port, write)),
     }
-}
-
-/// Completes an IN AL that was already skipped.
-#[inline(never)]
-#[allow(dead_code, reason = "VMX does not use it: a skipped IN may have more effects there")]
-pub fn read_byte(cpu: &mut WholeCpu, port: u16) -> Outcome {
-    let row = row(cpu, port, false);
-    let value = ports::read_byte(cpu, port);
-    let rax = &mut cpu.frame.registers[gpr::RAX];
-    *rax = *rax & !0xff | u64::from(value);
-    Outcome::again(row)
 }
 
 /// Fast path of the serial port's line status, which guests poll for each byte by IN AL, DX; other accesses go to

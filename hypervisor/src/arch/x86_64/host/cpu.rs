@@ -162,8 +162,6 @@ pub struct Cpu {
     pub local: Option<&'static Local>,
     /// Region of a VM's memory bus found last.
     pub last_slot: Option<Slot>,
-    /// Region of a VM's port bus found last.
-    pub last_port: Option<Slot>,
     /// Parameters by which `exit.S` delivers timer interrupts to the loaded vCPU while the timer is passed through.
     passed_timer: PassedTimer,
     /// IA32_SPEC_CTRL of this CPU; 0 if it has none.

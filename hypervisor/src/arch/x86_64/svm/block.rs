@@ -3,6 +3,8 @@
 use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::{AtomicPtr, AtomicU8};
 
+use stile_bus::Slot;
+use stile_ledger::RowId;
 use stile_svm::{Asids, VMCB_SIZE};
 
 use crate::arch::x86_64::host::guest_word::GuestWord;
@@ -85,6 +87,24 @@ impl LastAnswer {
     pub const NONE: LastAnswer = LastAnswer { leaf: u32::MAX, registers: [0; 4] };
 }
 
+/// The port that the loaded vCPU has read last by a byte.
+#[derive(Clone, Copy)]
+pub struct LastPort {
+    /// Its number; [`LastPort::NONE`]'s is none.
+    pub port: u32,
+    /// Its region on the bus of the loaded vCPU's VM, if that takes such reads.
+    pub slot: Option<Slot>,
+    /// The offset there.
+    pub offset: u16,
+    /// The ledger's row of such reads.
+    pub row: RowId,
+}
+
+impl LastPort {
+    /// None.
+    pub const NONE: LastPort = LastPort { port: u32::MAX, slot: None, offset: 0, row: RowId::masked(0) };
+}
+
 /// State of a CPU. All zero before [`turn_on`](super::extension::turn_on).
 #[repr(C)]
 pub struct OfCpu {
@@ -102,12 +122,15 @@ pub struct OfCpu {
     pub sites: [Cell<Site>; leaf::COUNT + OTHER_SITES],
     /// The last answer to the loaded vCPU's CPUID, for `exit.S`.
     pub last: Cell<LastAnswer>,
+    /// The port read last.
+    pub port: Cell<LastPort>,
 }
 
 impl OfCpu {
     /// Begins with another vCPU: drops what is remembered of the last one.
     pub fn forget(&self) {
         self.last.set(LastAnswer::NONE);
+        self.port.set(LastPort::NONE);
         self.forget_sites();
     }
 

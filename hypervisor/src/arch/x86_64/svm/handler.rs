@@ -9,10 +9,10 @@ use stile_x86_decode::Kind;
 
 use super::halt::handle_svm_hlt;
 use super::physical_interrupt::handle_svm_intr;
-use super::{amd_msrs, at_once, control_registers, extension, length, physical_interrupt, state};
+use super::{amd_msrs, at_once, control_registers, extension, length, physical_interrupt, ports, state};
 use crate::arch::x86_64::handler::cpuid::handle_cpuid;
 use crate::arch::x86_64::handler::instruction::handle_vmcall;
-use crate::arch::x86_64::handler::io::{self, handle_io};
+use crate::arch::x86_64::handler::io::handle_io;
 use crate::arch::x86_64::handler::{
     counters, crash, handle_rdmsr, handle_wrmsr, mmio, resume_or_leave, skip_instruction, task, window as windows, xsetbv,
 };
@@ -45,7 +45,7 @@ extern "C" fn handle_svm_io(cpu: &mut WholeCpu) -> Outcome {
     }
     if access & 0xffff == io_info_of_read(0) && only_rip() {
         vmcb.write(Field::GUEST_RIP, next);
-        return io::read_byte(cpu, (access >> 16) as u16);
+        return ports::read_byte(cpu, (access >> 16) as u16);
     }
     vmcb.write(Field::EXIT_QUALIFICATION, io_qualification(info));
     vmcb.write(Field::NEXT_RIP, next);

@@ -25,6 +25,7 @@ pub mod pauses;
 mod permitted;
 mod physical_interrupt;
 pub mod place;
+mod ports;
 pub mod record;
 pub mod second_stage;
 pub mod state;
