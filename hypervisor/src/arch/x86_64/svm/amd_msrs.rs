@@ -25,6 +25,14 @@ const CONSTANT: [u32; 12] = [
     0xc001_102a, // BU_CFG
 ];
 
+/// Whether a register may be one of these, by one or two comparisons: the APIC's are not, which are written most.
+#[inline(always)]
+pub fn may_have(register: u32) -> bool {
+    /// The lowest of them but for the PAT.
+    const FIRST: u32 = kvm_clock::WALL_CLOCK;
+    register >= FIRST || register == msr::IA32_PAT
+}
+
 /// Reads a register; `None` if it is not one of these.
 pub fn read(vcpu: &Vcpu, register: u32) -> Option<u64> {
     match register {

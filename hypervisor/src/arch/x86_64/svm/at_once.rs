@@ -49,7 +49,7 @@ fn value(cpu: &Cpu, vmcb: &Vmcb) -> u64 {
 #[inline(always)]
 fn next(cpu: &Cpu, vmcb: &Vmcb, site: usize) -> Option<u64> {
     let steps = vmcb.read(Field::GUEST_RFLAGS) & (state::TF | inject::RF) != 0;
-    if steps || !cpu.has_x2apic() || cpu.vcpu().arch.events.any() { None } else { length::of_write(cpu, vmcb, site) }
+    if steps || cpu.vcpu().arch.events.any() { None } else { length::of_write(cpu, vmcb, site) }
 }
 
 /// Handles a write of EOI. Returns [`DONE`] or [`NOT_DONE`].

@@ -170,6 +170,7 @@ extern "C" fn handle_svm_msr(cpu: &mut WholeCpu) -> Outcome {
     let value = cpu.frame.registers[gpr::RDX] << 32 | cpu.frame.registers[gpr::RAX] & 0xffff_ffff;
     let vcpu = cpu.vcpu();
     let done = match is_write {
+        _ if !amd_msrs::may_have(register) => None,
         true => amd_msrs::write(cpu, register, value),
         false => amd_msrs::read(vcpu, register).map(|value| give(cpu, value)),
     };

@@ -37,14 +37,22 @@ pub fn find(cpu: &mut WholeCpu, kind: Kind) -> bool {
     }
 }
 
-/// Returns the next RIP of a WRMSR whose register has its own `site`, if it is known without decoding. Accesses nothing by GS.
+/// Returns the next RIP of a WRMSR whose x2APIC register has its own `site`, if it is known without decoding and the APIC is in x2APIC
+/// mode. Accesses nothing by GS.
 #[inline(always)]
 pub fn of_write(cpu: &Cpu, vmcb: &Vmcb, site: usize) -> Option<u64> {
-    if cpu.virt.has_next_rip.get() { Some(vmcb.read(Field::NEXT_RIP)) } else { recall(cpu, vmcb, Kind::Wrmsr, site) }
+    if cpu.virt.has_next_rip.get() {
+        return cpu.has_x2apic().then(|| vmcb.read(Field::NEXT_RIP));
+    }
+    // The site is vacant in another mode: `keep_write`, and a change of the mode drops it.
+    recall(cpu, vmcb, Kind::Wrmsr, site)
 }
 
-/// Copies the instruction that [`find`] has remembered to `site`, where [`of_write`] finds it.
+/// Copies the instruction that [`find`] has remembered to `site`, where [`of_write`] finds it while the APIC stays in x2APIC mode.
 pub fn keep_write(cpu: &Cpu, site: usize) {
+    if !cpu.has_x2apic() {
+        return;
+    }
     let by_rip = index(Kind::Wrmsr, state::read(Field::GUEST_RIP));
     if let (Some(to), Some(from)) = (cpu.virt.sites.get(site), cpu.virt.sites.get(by_rip)) {
         to.set(from.get());

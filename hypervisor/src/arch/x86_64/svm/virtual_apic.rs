@@ -28,6 +28,7 @@ pub fn choose(asked: ApicVirtualization) -> ApicVirtualization {
 
 /// The loaded vCPU's APIC has changed its mode or address.
 pub fn moved(cpu: &mut Cpu) {
+    cpu.virt.forget_sites();
     write_controls(cpu);
 }
 
