@@ -5,9 +5,9 @@ use core::arch::x86_64::__cpuid;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::cpu::{note_absent, rdmsr, wrmsr};
-use super::interrupts;
 use super::ports::out8;
 use super::xen;
+use super::{interrupts, paravirtual_eoi};
 
 /// IA32_APIC_BASE.
 pub const BASE: u32 = 0x1b;
@@ -142,6 +142,7 @@ pub fn need_x2apic() {
     wrmsr(BASE, rdmsr(BASE) | BASE_X2APIC);
     X2APIC.store(true, Relaxed);
     interrupts::end_by_msr();
+    paravirtual_eoi::setup();
 }
 
 /// Sets up this CPU in the first one's mode.

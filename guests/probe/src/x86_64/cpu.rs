@@ -1,7 +1,7 @@
 //! Per-CPU counters of interrupts; wrappers of instructions.
 
 use core::arch::asm;
-use core::sync::atomic::{AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 use super::console;
 use super::ports::out8;
@@ -16,10 +16,15 @@ const TICKS: u64 = 100;
 #[repr(C, align(64))]
 pub struct Slot {
     taken: AtomicU64,
+    /// Bit 0: the handler may end its interrupt by clearing it.
+    eoi: AtomicU32,
 }
 
+/// Offset of the word with that bit.
+pub const EOI: usize = core::mem::offset_of!(Slot, eoi);
+
 /// The counters, by CPU number.
-pub static SLOTS: [Slot; CPUS] = [const { Slot { taken: AtomicU64::new(0) } }; CPUS];
+pub static SLOTS: [Slot; CPUS] = [const { Slot { taken: AtomicU64::new(0), eoi: AtomicU32::new(0) } }; CPUS];
 
 /// Number of #UD and #GP exceptions, and of missing requirements ([`note_absent`]).
 pub static FAULTS: AtomicU64 = AtomicU64::new(0);
@@ -35,6 +40,11 @@ pub fn taken(cpu: usize) -> u64 {
 /// Address of that number, for loops in assembly.
 pub fn taken_address(cpu: usize) -> u64 {
     SLOTS[cpu].taken.as_ptr() as u64
+}
+
+/// Address of the word whose bit 0 ends a CPU's interrupts.
+pub fn eoi_address(cpu: usize) -> u64 {
+    SLOTS[cpu].eoi.as_ptr() as u64
 }
 
 /// Number of #UD and #GP exceptions, and of missing requirements ([`note_absent`]).
@@ -85,10 +95,16 @@ pub const fn ticks(microseconds: u64) -> u64 {
     microseconds * TICKS
 }
 
+/// Turns of the loop below in a microsecond, or fewer. Where ticks are real time, [`TICKS`] pass in a fraction of a microsecond, in which
+/// an emulated CPU does little.
+const TURNS: u64 = 20;
+
 /// Spins for a number of microseconds.
 pub fn pause(microseconds: u64) {
     let until = now() + ticks(microseconds);
-    while now() < until {
+    let mut turns = 0;
+    while now() < until || turns < TURNS * microseconds {
+        turns += 1;
         core::hint::spin_loop();
     }
 }

@@ -1,6 +1,6 @@
 //! The interrupt descriptor table: two interrupts, and undefined instructions.
 
-use super::cpu::{FAULTS, SLOTS, TAKEN_BY_ALL, off};
+use super::cpu::{EOI, FAULTS, SLOTS, TAKEN_BY_ALL, off};
 
 /// The first CPU's interrupt vector, for all sources.
 pub const FIRST: u8 = 0x40;
@@ -25,6 +25,7 @@ core::arch::global_asm!(
     include_str!("interrupts.s"),
     slots = sym SLOTS,
     second_slot = const size_of_val(&SLOTS[0]),
+    eoi = const EOI,
     taken_by_all = sym TAKEN_BY_ALL,
     faults = sym FAULTS,
     unexpected = sym unexpected,
@@ -37,8 +38,10 @@ unsafe extern "C" {
     static spurious: u8;
     static first_by_page: u8;
     static first_by_msr: u8;
+    static first_by_bit: u8;
     static second_by_page: u8;
     static second_by_msr: u8;
+    static second_by_bit: u8;
     static all_by_msr: u8;
 }
 
@@ -66,6 +69,12 @@ pub fn setup() {
 pub fn end_by_msr() {
     set(FIRST.into(), &raw const first_by_msr as u64);
     set(SECOND.into(), &raw const second_by_msr as u64);
+}
+
+/// From now on handlers end interrupts by a bit in memory, and by MSR if it is clear.
+pub fn end_by_bit() {
+    set(FIRST.into(), &raw const first_by_bit as u64);
+    set(SECOND.into(), &raw const second_by_bit as u64);
 }
 
 /// Loads the table on this CPU.

@@ -1,4 +1,4 @@
-// Interrupts: counted, and ended. Two ways to end them: through the APIC's page, and by its register.
+// Interrupts: counted, and ended. Three ways to end them: through the APIC's page, by its register, and by a bit in memory.
 
 .text
 
@@ -30,11 +30,23 @@
     iretq
 .endm
 
-.global first_by_page, first_by_msr, second_by_page, second_by_msr, all_by_msr
+// By the CPU's bit, if that is set: only the hypervisor sets it, while the CPU is outside of the guest. RFLAGS is restored by IRETQ.
+.macro by_bit name, slot, by_msr
+.balign 16
+\name:
+    btr     dword ptr [rip + {slots} + \slot + {eoi}], 0
+    jnc     \by_msr
+    inc     qword ptr [rip + {slots} + \slot]
+    iretq
+.endm
+
+.global first_by_page, first_by_msr, first_by_bit, second_by_page, second_by_msr, second_by_bit, all_by_msr
     by_page first_by_page, 0
     by_page second_by_page, {second_slot}
     by_msr  first_by_msr, inc qword ptr [rip + {slots}]
     by_msr  second_by_msr, inc qword ptr [rip + {slots} + {second_slot}]
+    by_bit  first_by_bit, 0, first_by_msr
+    by_bit  second_by_bit, {second_slot}, second_by_msr
     by_msr  all_by_msr, lock inc qword ptr [rip + {taken_by_all}]
 
 // What is not there is skipped, and counted. Of instructions that are undefined, the probe has VMCALL only, which has three bytes; of those

@@ -10,6 +10,7 @@ mod interrupts;
 mod measure;
 mod operations;
 mod others;
+mod paravirtual_eoi;
 mod platform;
 mod ports;
 mod reset;

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 
 use super::platform::Platform;
-use super::{apic, cpu, interrupts, measure};
+use super::{apic, cpu, interrupts, measure, paravirtual_eoi};
 
 /// Where it begins, in real mode: a page of the first MiB that holds nothing else.
 const TRAMPOLINE: usize = 0x1_0000;
@@ -86,6 +86,7 @@ pub fn play(platform: &Platform, role: Role) {
 extern "C" fn main() -> ! {
     interrupts::load();
     apic::setup_other();
+    paravirtual_eoi::setup_cpu(1);
     let role = ROLE.load(Acquire);
     if role == Role::Sleep as u64 || role == Role::Reply as u64 {
         RUNS.store(true, Release);
