@@ -20,6 +20,13 @@ impl Vectors {
         self.0
     }
 
+    /// Whether the set is empty.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        let [a, b, c, d] = self.0;
+        a | b | c | d == 0
+    }
+
     /// Adds the vectors of another set.
     #[inline]
     pub fn extend(&mut self, other: Self) {

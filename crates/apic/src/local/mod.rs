@@ -219,7 +219,7 @@ impl<'a, B: EoiBit> LocalApic<'a, B> {
         let (requests, levels) = self.pages.merge();
         self.requests.extend(requests);
         self.exits.extend(levels);
-        self.exits_changed |= levels != Vectors::NONE;
+        self.exits_changed |= !levels.is_empty();
         self.changed = true;
     }
 

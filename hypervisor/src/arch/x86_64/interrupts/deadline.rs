@@ -112,6 +112,21 @@ fn relay(cpu: &mut Cpu) {
     cpu.note_passed_timer();
 }
 
+/// Writes the loaded vCPU's IA32_TSC_DEADLINE together with this CPU's timer, of which it is the only deadline. Returns false, without
+/// effect, if [`update`] is needed.
+#[inline(always)]
+#[allow(dead_code, reason = "with VMX `exit.S` writes both")]
+pub fn write_relayed(value: u64) -> bool {
+    let slot = Cpu::direct_deadline();
+    if slot.is_null() {
+        return false;
+    }
+    // SAFETY: a field of the loaded vCPU's APIC, by `relay`. The callers are handlers that have borrowed no APIC.
+    unsafe { slot.write(value) };
+    timer::set_deadline(value);
+    true
+}
+
 /// Whether this CPU's only deadline is that of the loaded vCPU's APIC, set by `exit.S`: after its expiry the timer is
 /// off.
 #[inline(always)]

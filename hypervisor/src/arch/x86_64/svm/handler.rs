@@ -17,7 +17,8 @@ use crate::arch::x86_64::handler::{
     counters, crash, handle_rdmsr, handle_wrmsr, mmio, resume_or_leave, skip_instruction, task, window as windows, xsetbv,
 };
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
-use crate::arch::x86_64::interrupts::delivery;
+use crate::arch::x86_64::host::instructions::msr;
+use crate::arch::x86_64::interrupts::{deadline, delivery};
 use crate::arch::x86_64::vcpu::cr0;
 use crate::arch::x86_64::vcpu::inject::{self, vector as exceptions};
 use crate::arch::x86_64::vcpu::loaded::WholeCpu;
@@ -161,13 +162,18 @@ extern "C" fn handle_svm_msr(cpu: &mut WholeCpu) -> Outcome {
     let is_write = state::read(Field::EXIT_INFO_1) & 1 != 0;
     let register = cpu.frame.registers[gpr::RCX] as u32;
     let reason = if is_write { reason::WRMSR } else { reason::RDMSR };
-    if !length::find(cpu, if is_write { Kind::Wrmsr } else { Kind::Rdmsr }) {
+    let found = match at_once::site(register).filter(|_| is_write) {
+        Some(site) => length::find_write(cpu, site),
+        None => length::find(cpu, if is_write { Kind::Wrmsr } else { Kind::Rdmsr }),
+    };
+    if !found {
         return Outcome::again(reason.other());
     }
-    if is_write && let Some(site) = at_once::site(register) {
-        length::keep_write(cpu, site);
-    }
     let value = cpu.frame.registers[gpr::RDX] << 32 | cpu.frame.registers[gpr::RAX] & 0xffff_ffff;
+    if is_write && register == msr::IA32_TSC_DEADLINE && deadline::write_relayed(value) {
+        skip_instruction();
+        return Outcome::again(rows::WRMSR_TSC_DEADLINE);
+    }
     let vcpu = cpu.vcpu();
     let done = match is_write {
         _ if !amd_msrs::may_have(register) => None,

@@ -44,19 +44,28 @@ pub fn of_write(cpu: &Cpu, vmcb: &Vmcb, site: usize) -> Option<u64> {
     if cpu.virt.has_next_rip.get() {
         return cpu.has_x2apic().then(|| vmcb.read(Field::NEXT_RIP));
     }
-    // The site is vacant in another mode: `keep_write`, and a change of the mode drops it.
+    // The site is vacant in another mode: `find_write`, and a change of the mode drops it.
     recall(cpu, vmcb, Kind::Wrmsr, site)
 }
 
-/// Copies the instruction that [`find`] has remembered to `site`, where [`of_write`] finds it while the APIC stays in x2APIC mode.
-pub fn keep_write(cpu: &Cpu, site: usize) {
-    if !cpu.has_x2apic() {
-        return;
+/// [`find`] of a WRMSR whose x2APIC register has its own `site`. While the APIC stays in x2APIC mode, the instruction is remembered there,
+/// too, for [`of_write`].
+#[inline]
+pub fn find_write(cpu: &mut WholeCpu, site: usize) -> bool {
+    let vmcb = state::loaded();
+    if let Some(next) = of_write(cpu, &vmcb, site) {
+        vmcb.write(Field::NEXT_RIP, next);
+        return true;
     }
-    let by_rip = index(Kind::Wrmsr, state::read(Field::GUEST_RIP));
-    if let (Some(to), Some(from)) = (cpu.virt.sites.get(site), cpu.virt.sites.get(by_rip)) {
+    let found = find(cpu, Kind::Wrmsr);
+    let by_rip = index(Kind::Wrmsr, vmcb.read(Field::GUEST_RIP));
+    if found
+        && cpu.has_x2apic()
+        && let (Some(to), Some(from)) = (cpu.virt.sites.get(site), cpu.virt.sites.get(by_rip))
+    {
         to.set(from.get());
     }
+    found
 }
 
 /// The bytes of an instruction without prefixes, and their number: 8 or less.
