@@ -150,6 +150,7 @@ impl<'a, B: EoiBit> LocalApic<'a, B> {
     }
 
     /// Writes IA32_APIC_BASE ("x2APIC State Transitions"). `physical_bits` is the processor's physical-address width.
+    #[inline(never)]
     pub fn set_base(&mut self, value: u64, physical_bits: u8) -> Result<(), GeneralProtection> {
         let address = (1_u64.checked_shl(physical_bits.into()).unwrap_or(0)).wrapping_sub(1) & !0xfff;
         if value & !(address | BASE_BSP | BASE_X2 | BASE_ENABLE) != 0 {
@@ -215,6 +216,8 @@ impl<'a, B: EoiBit> LocalApic<'a, B> {
         }
     }
 
+    // Not inlined, as are other rare parts below: the frequent ones would save more registers.
+    #[inline(never)]
     fn merge_posted(&mut self) {
         let (requests, levels) = self.pages.merge();
         self.requests.extend(requests);
@@ -290,6 +293,7 @@ impl<'a, B: EoiBit> LocalApic<'a, B> {
         core::mem::take(&mut self.changed).then(|| self.status())
     }
 
+    #[inline(never)]
     fn status(&mut self) -> Status {
         let serving = self.pages.highest(offset::ISR).unwrap_or(0);
         let exits = core::mem::take(&mut self.exits_changed).then_some(self.exits);
@@ -308,6 +312,7 @@ impl<'a, B: EoiBit> LocalApic<'a, B> {
 
     /// Updates the summaries if the processor may have changed IRR and ISR since the last exit
     /// ("Virtual-Interrupt Delivery", "EOI Virtualization").
+    #[inline(never)]
     fn refresh(&mut self) {
         if self.assisted {
             self.summarize();
@@ -321,6 +326,7 @@ impl<'a, B: EoiBit> LocalApic<'a, B> {
 
     /// Whether an interrupt is pending that would be delivered with interrupts enabled, by the processor or
     /// by software.
+    #[inline(never)]
     pub fn is_pending(&mut self) -> bool {
         self.refresh();
         self.pending().is_some()

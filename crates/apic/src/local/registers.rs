@@ -123,6 +123,7 @@ impl<B: EoiBit> LocalApic<'_, B> {
 
     /// WRMSR of an x2APIC register, `msr` from 0x800 to 0x8ff. #GP outside of x2APIC mode, for registers that don't exist or
     /// are read-only, and for reserved bits.
+    #[inline(never)]
     pub fn write_msr(&mut self, msr: u32, value: u64, now: u64) -> Result<Effect, GeneralProtection> {
         let offset = self.msr_offset(msr)?;
         let writable = match offset {
@@ -235,10 +236,17 @@ impl<B: EoiBit> LocalApic<'_, B> {
     }
 
     /// Returns a register's value, which is that in xAPIC and x2APIC mode; `None` if it doesn't exist.
+    #[inline(always)]
     pub fn register(&mut self, offset: u32, now: u64) -> Option<u32> {
         if matches!(offset, offset::PPR | offset::ISR..offset::TMR) {
             self.take_back_eoi();
         }
+        self.stored(offset, now)
+    }
+
+    /// [`register`](Self::register) after [`take_back_eoi`](Self::take_back_eoi).
+    #[inline(never)]
+    fn stored(&self, offset: u32, now: u64) -> Option<u32> {
         Some(match offset {
             offset::PPR => self.pages.processor_priority().into(),
             offset::APR | offset::RRD | offset::EOI => 0,
