@@ -1,10 +1,11 @@
 //! ACPI tables of an Arm machine (ACPI Specification 6.5; Arm Base Boot Requirements): CPUs and interrupt controller (MADT), timers
-//! (GTDT), PSCI (FADT), console (SPCR, or else DBG2), nodes (SRAT).
+//! (GTDT), PSCI (FADT), console (SPCR, or else DBG2), nodes (SRAT), PCI host bridge with SMMU (MCFG, IORT).
 
 use core::ops::Range;
 
 use heapless::Vec;
 
+use crate::arm_pci::ArmPci;
 use crate::bytes::{u8_at, u16_at, u32_at, u64_at};
 use crate::numa::Numa;
 use crate::serial_tables::{self, Port, Space};
@@ -15,6 +16,8 @@ use crate::{MAX_CPUS, Memory};
 /// Registers of one redistributor: GICv3's two frames, or GICv4's four, of 64 KiB. Firmware that names them one by one
 /// has one for each CPU.
 const REDISTRIBUTOR: u64 = 2 << 16;
+/// Maximum number of ITSs that are read.
+const MOST_ITS: usize = 16;
 
 /// Contents of the tables. Numbers of interrupts are INTIDs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,8 +35,12 @@ pub struct ArmTables {
     interfaces: Option<[u64; 3]>,
     /// The redistributors' registers.
     pub redistributors: Vec<Range<u64>, 8>,
-    /// Physical address of the first ITS.
+    /// Physical address of the ITS to which the functions of `pci` send messages, or else of the first one.
     pub its: Option<u64>,
+    /// Identifiers and physical addresses of the ITSs.
+    all_its: Vec<(u32, u64), MOST_ITS>,
+    /// The PCI host bridge.
+    pub pci: Option<ArmPci>,
     /// The virtual CPU interface's maintenance interrupt.
     pub maintenance: Option<u32>,
     /// Interrupts of the timers: secure EL1's, non-secure EL1's, the virtual one, EL2's.
@@ -56,7 +63,7 @@ impl ArmTables {
         let root = table(memory, u64_at(memory.bytes(rsdp, 36)?, 24)?)?;
         let mut tables = Self::default();
         let mut has_madt = false;
-        let mut affinities = None;
+        let (mut affinities, mut spaces, mut remapping) = (None, None, None);
         let in_memory = |port: &Port| port.space == Space::Memory;
         for entry in root.get(HEADER..)?.chunks_exact(8) {
             let Some(bytes) = u64_at(entry, 0).and_then(|address| table(memory, address)) else { continue };
@@ -81,12 +88,23 @@ impl ArmTables {
                     affinities = Some(bytes);
                     None
                 }
+                Some(MCFG) => {
+                    spaces = Some(bytes);
+                    None
+                }
+                // It refers to the MADT's ITSs.
+                Some(IORT) => {
+                    remapping = Some(bytes);
+                    None
+                }
                 _ => None,
             };
         }
         if let Some(affinities) = affinities {
             tables.read_srat(affinities);
         }
+        tables.pci = spaces.and_then(|spaces| ArmPci::read(spaces, remapping.unwrap_or(&[])));
+        tables.find_its();
         // Without an SPCR, DBG2's port is the console.
         tables.uart = tables.uart.or(tables.debug_port);
         tables.debug_port = tables.debug_port.filter(|port| tables.uart.is_none_or(|uart| uart.address != port.address));
@@ -141,10 +159,20 @@ impl ArmTables {
                 self.add_redistributors(start..start.checked_add(u32_at(entry, 12)?.into())?)?;
             }
             // GIC Interrupt Translation Service
-            0x0f => self.its = self.its.or(Some(u64_at(entry, 8)?)),
+            0x0f => self.all_its.push((u32_at(entry, 4)?, u64_at(entry, 8)?)).ok()?,
             _ => {}
         }
         Some(())
+    }
+
+    /// Chooses the ITS. If the MADT does not have the one that the bridge's functions send messages to, they have none.
+    fn find_its(&mut self) {
+        let of_functions = self.pci.as_ref().and_then(|pci| pci.route.its);
+        let of_functions = of_functions.and_then(|id| self.all_its.iter().find(|(of, _)| *of == id));
+        if let Some(pci) = self.pci.as_mut().filter(|_| of_functions.is_none()) {
+            pci.route.devices.clear();
+        }
+        self.its = of_functions.or(self.all_its.first()).map(|&(_, address)| address);
     }
 
     /// Neighbours become one range.
@@ -188,3 +216,5 @@ const FACP: u32 = u32::from_le_bytes(*b"FACP");
 const SPCR: u32 = u32::from_le_bytes(*b"SPCR");
 const DBG2: u32 = u32::from_le_bytes(*b"DBG2");
 const SRAT: u32 = u32::from_le_bytes(*b"SRAT");
+const MCFG: u32 = u32::from_le_bytes(*b"MCFG");
+const IORT: u32 = u32::from_le_bytes(*b"IORT");

@@ -7,7 +7,7 @@ use crate::frame_buffer::FrameBuffer;
 use crate::serial::Kind;
 use crate::serial_tables::{Interrupt, Port};
 use crate::tree_writer::TreeWriter;
-use crate::{configuration, nodes, numa};
+use crate::{arm_pci, configuration, nodes, numa};
 
 /// The GIC's phandle.
 const GIC: u32 = 1;
@@ -46,6 +46,9 @@ pub fn describe(
     }
     if let Some(time) = time {
         tree.cells(TIME, &[(time >> 32) as u32, time as u32]);
+    }
+    if tables.pci.is_some() {
+        tree.cells(arm_pci::PROBE_ONLY, &[1]);
     }
     tree.end();
     for (bank, node) in memory.flat_map(|bank| tables.numa.split(bank)) {
@@ -96,6 +99,9 @@ pub fn describe(
     }
     if let Some(port) = tables.debug_port {
         serial_port(&mut tree, "debug-port", &port);
+    }
+    if let Some(pci) = &tables.pci {
+        pci.write(&mut tree);
     }
     if let Some(frame_buffer) = frame_buffer {
         frame_buffer.write(&mut tree);
@@ -151,6 +157,7 @@ fn interrupt_controller(tree: &mut TreeWriter<'_>, tables: &ArmTables, distribut
         tree.begin_at("msi-controller", Some(its));
         tree.text("compatible", "arm,gic-v3-its");
         tree.reg(core::iter::once(its..its.saturating_add(ITS_SIZE)));
+        tree.cells("phandle", &[arm_pci::ITS]);
         tree.end();
     }
     tree.end();
@@ -166,7 +173,7 @@ fn interrupt(intid: u32) -> [u32; 3] {
 
 #[cfg(test)]
 #[expect(clippy::single_range_in_vec_init, reason = "lists of ranges")]
-mod tests {
+pub(crate) mod tests {
     use std::vec;
     use std::vec::Vec;
 
@@ -177,12 +184,13 @@ mod tests {
     use crate::device_tree;
     use crate::flat::Flat;
     use crate::gicv2::Gicv2;
+    use crate::iort;
     use crate::nodes::{cells, intid, spans, text};
     use crate::numa::Numa;
     use crate::serial::SerialPort;
 
     /// Bytes of fields at offsets.
-    fn fields(length: usize, fields: &[(usize, &[u8])]) -> Vec<u8> {
+    pub fn fields(length: usize, fields: &[(usize, &[u8])]) -> Vec<u8> {
         let mut bytes = vec![0; length];
         for (at, field) in fields {
             bytes[*at..*at + field.len()].copy_from_slice(field);
@@ -190,7 +198,7 @@ mod tests {
         bytes
     }
 
-    fn put_table(memory: &mut Flat, at: usize, signature: &[u8; 4], body: &[u8]) {
+    pub fn put_table(memory: &mut Flat, at: usize, signature: &[u8; 4], body: &[u8]) {
         let mut bytes = fields(36, &[(0, signature), (4, &(36 + body.len() as u32).to_le_bytes())]);
         bytes.extend(body);
         bytes[9] = 0u8.wrapping_sub(bytes.iter().fold(0, |sum, byte| sum.wrapping_add(*byte)));
@@ -204,7 +212,8 @@ mod tests {
         )
     }
 
-    fn machine() -> Flat {
+    /// Memory with tables of all kinds that are read. The IORT is at 6900h.
+    pub fn machine() -> Flat {
         let mut memory = Flat(vec![0; 0x7000]);
         let distributor = fields(24, &[(0, &[0x0c, 24]), (8, &0x800_0000_u64.to_le_bytes()), (20, &[3])]);
         let redistributors = fields(16, &[(0, &[0x0e, 16]), (4, &0x80a_0000_u64.to_le_bytes()), (12, &0x4_0000_u32.to_le_bytes())]);
@@ -218,8 +227,10 @@ mod tests {
         let near = fields(40, &[(0, &[1, 40, 7]), (11, &[0x50]), (20, &[1]), (28, &[1])]);
         let of_cpu = fields(18, &[(0, &[3, 18, 7]), (6, &[3]), (10, &[1])]);
         put_table(&mut memory, 0x6000, b"SRAT", &[vec![0; 12], near, of_cpu].concat());
-        // The SRAT precedes the MADT, to whose CPUs it refers.
-        let root: Vec<u8> = [0x6000_u64, 0x1000, 0x2000, 0x3000, 0x4000, u64::MAX].map(u64::to_le_bytes).concat();
+        put_table(&mut memory, 0x6800, b"MCFG", &fields(24, &[(8, &0x40_1000_0000_u64.to_le_bytes()), (19, &[255])]));
+        put_table(&mut memory, 0x6900, b"IORT", &iort::tests::body(&iort::tests::qemu()));
+        // The SRAT and the IORT precede the MADT, to whose CPUs and ITSs they refer.
+        let root: Vec<u8> = [0x6000_u64, 0x6900, 0x6800, 0x1000, 0x2000, 0x3000, 0x4000, u64::MAX].map(u64::to_le_bytes).concat();
         put_table(&mut memory, 0x5000, b"XSDT", &root);
         memory.0[24..32].copy_from_slice(&0x5000_u64.to_le_bytes());
         memory
@@ -372,12 +383,12 @@ mod tests {
     proptest! {
         /// Corruption anywhere yields no tables, or others, and always a tree that can be read.
         #[test]
-        fn corrupt_tables_do_not_panic(at in 0usize..0x6000, length in 0usize..64, value: u8) {
+        fn corrupt_tables_do_not_panic(at in 0usize..0x7000, length in 0usize..64, value: u8) {
             let mut memory = machine();
             let end = memory.0.len().min(at + length);
             memory.0[at..end].fill(value);
             // The checksum does not save it.
-            for table in [0x1000, 0x2000, 0x3000, 0x4000] {
+            for table in [0x1000, 0x2000, 0x3000, 0x4000, 0x6800, 0x6900] {
                 let length = u32::from_le_bytes(memory.0[table + 4..table + 8].try_into().unwrap()) as usize;
                 if let Some(bytes) = memory.0.get_mut(table..).and_then(|bytes| bytes.get_mut(..length.max(36))) {
                     bytes[9] = 0;

@@ -1,7 +1,8 @@
 //! Parsers for what firmware and boot loaders say of the machine: an Arm board's device tree ([`device_tree`],
 //! [`salvage`], [`nodes`]), a PC's ACPI tables ([`acpi`]) and Multiboot information ([`multiboot`], [`multiboot2`]), UEFI's memory map
 //! ([`efi`]) and frame buffers ([`frame_buffer`]), a PC's RAM by these maps ([`ram`]), serial ports ([`serial`],
-//! [`serial_tables`]), nodes of memory and CPUs ([`numa`]), and a PC's PCI configuration space ([`mcfg`]) and IOMMUs ([`ivrs`]).
+//! [`serial_tables`]), nodes of memory and CPUs ([`numa`]), PCI configuration space ([`mcfg`]) and memory ([`root_bridge`]), and IOMMUs
+//! ([`ivrs`], [`iort`]).
 //!
 //! All lie in physical memory and are untrusted: lengths are checked before use, and malformed entries are errors or
 //! are skipped. (The crate `acpi` is not used because it needs an unstable compiler.)
@@ -12,6 +13,7 @@
 extern crate std;
 
 pub mod acpi;
+pub mod arm_pci;
 pub mod arm_tables;
 mod bytes;
 pub mod configuration;
@@ -22,13 +24,16 @@ pub mod efi;
 mod flat;
 pub mod frame_buffer;
 pub mod gicv2;
+pub mod iort;
 pub mod ivrs;
 pub mod mcfg;
 pub mod multiboot;
 pub mod multiboot2;
 pub mod nodes;
 pub mod numa;
+pub mod pci_map;
 pub mod ram;
+pub mod root_bridge;
 pub mod salvage;
 pub mod serial;
 pub mod serial_tables;

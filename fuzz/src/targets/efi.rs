@@ -1,4 +1,4 @@
-//! Reports of UEFI firmware on Arm about the machine: its memory map, and ACPI tables or a device tree.
+//! Reports of UEFI firmware on Arm about the machine: its memory map, ACPI tables and a host bridge's memory, or a device tree.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use stile_firmware::arm_tables::ArmTables;
 use stile_firmware::described::describe;
 use stile_firmware::frame_buffer::FrameBuffer;
 use stile_firmware::ram::ram;
-use stile_firmware::{device_tree, efi, nodes};
+use stile_firmware::{device_tree, efi, nodes, root_bridge};
 
 use super::firmware::{ROOT, address, pages, place, trees};
 use crate::input::Input;
@@ -19,7 +19,24 @@ pub const EFI: Target = Target {
     run: efi,
     seeds,
     mutations: 3000,
-    marks: &["no tables", "tables", "cpu", "gic", "its", "timers", "uart", "psci", "memory", "reserved", "free", "tree"],
+    marks: &[
+        "no tables",
+        "tables",
+        "cpu",
+        "gic",
+        "its",
+        "timers",
+        "uart",
+        "psci",
+        "bridge",
+        "smmu",
+        "device",
+        "window",
+        "memory",
+        "reserved",
+        "free",
+        "tree",
+    ],
 };
 
 /// The frame buffer that firmware reports.
@@ -27,6 +44,9 @@ const SCREEN: FrameBuffer = FrameBuffer { address: 0x8000_0000, width: 800, heig
 
 /// Bytes of a descriptor.
 const DESCRIPTOR: usize = 48;
+
+/// The place of the host bridge's resources.
+const RESOURCES: u8 = 224;
 
 /// The input: how many descriptors, these, and then places of [`pages`]; or, after 255, a device tree.
 fn seeds() -> Vec<Vec<u8>> {
@@ -42,12 +62,23 @@ fn seeds() -> Vec<Vec<u8>> {
     let distributor = fields(24, &[(0, 0x0c), (1, 24), (11, 8), (20, 3)]);
     let cpu = fields(80, &[(0, 0x0b), (1, 80), (12, 1), (56, 25), (62, 0x0a), (63, 8), (68, 1)]);
     let its = fields(20, &[(0, 0x0f), (1, 20), (10, 8), (11, 8)]);
-    let root: Vec<u8> = [16, 48, 64, 80].iter().flat_map(|&at| [address(at), [0; 4]].concat()).collect();
+    let spaces = fields(24, &[(12, 0x40), (19, 255)]);
+    // An ITS group, an SMMU with a mapping to it, and a root complex with a mapping to the SMMU.
+    let group = fields(24, &[(1, 24), (16, 1)]);
+    let smmu = fields(88, &[(0, 4), (1, 88), (8, 1), (12, 68), (18, 5), (19, 9), (24, 1), (44, 106), (73, 1), (80, 48)]);
+    let complex = fields(56, &[(0, 2), (1, 56), (8, 1), (12, 36), (16, 1), (41, 1), (48, 72)]);
+    let remapping = [&fields(12, &[(0, 3), (4, 48)]), &group, &smmu, &complex].map(Vec::as_slice).concat();
+    let window = |wide: u8| fields(46, &[(0, 0x8a), (1, 0x2b), (17, 0x10), (19, wide), (40, 1)]);
+    let resources = [&window(0)[..], &window(1), &fields(46, &[(0, 0x8a), (1, 0x2b), (3, 2)]), &[0x79, 0]].concat();
+    let root: Vec<u8> = [16, 48, 64, 80, 144, 192].iter().flat_map(|&at| [address(at), [0; 4]].concat()).collect();
     let tables = [
         place(16, b"APIC", &[vec![0; 8], distributor, cpu, its].concat()),
         place(48, b"GTDT", &fields(68, &[(12, 29), (20, 30), (28, 27), (36, 26)])),
         place(64, b"FACP", &fields(100, &[(93, 3)])),
         place(80, b"SPCR", &fields(44, &[(0, 3), (11, 9), (16, 8), (18, 33)])),
+        place(144, b"MCFG", &spaces),
+        place(192, b"IORT", &remapping),
+        [&[RESOURCES, resources.len() as u8], &resources[..]].concat(),
         place(112, b"XSDT", &root),
         [&[0, 36][..], b"RSD PTR \0STILE \x02", &[0; 4], &36_u32.to_le_bytes(), &address(112), &[0; 8]].concat(),
     ];
@@ -74,8 +105,13 @@ fn efi(bytes: &[u8]) {
         }
         device_tree::extend(rest, reserved.clone(), Some(&SCREEN), Some(b"[[vm]]"), &mut to)
     } else {
-        let Some(tables) = ArmTables::read(&pages(&mut input), ROOT) else { return reach("no tables") };
+        let memory_of_tables = pages(&mut input);
+        let Some(mut tables) = ArmTables::read(&memory_of_tables, ROOT) else { return reach("no tables") };
         reach("tables");
+        if let Some(pci) = &mut tables.pci {
+            pci.windows = root_bridge::windows(&memory_of_tables, ROOT + u64::from(RESOURCES) * 16).unwrap_or_default();
+        }
+        let pci = tables.pci.as_ref();
         let marks = [
             ("cpu", !tables.cpus.is_empty()),
             ("gic", tables.distributor.is_some() && !tables.redistributors.is_empty()),
@@ -83,6 +119,10 @@ fn efi(bytes: &[u8]) {
             ("timers", tables.timers.is_some()),
             ("uart", tables.uart.is_some()),
             ("psci", tables.psci_by_hvc.is_some()),
+            ("bridge", pci.is_some()),
+            ("smmu", pci.is_some_and(|pci| pci.route.smmu.is_some())),
+            ("device", pci.is_some_and(|pci| !pci.route.devices.is_empty())),
+            ("window", pci.is_some_and(|pci| !pci.windows.is_empty())),
             ("memory", memory.clone().next().is_some()),
             ("reserved", reserved.clone().next().is_some()),
         ];
