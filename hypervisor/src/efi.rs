@@ -109,7 +109,7 @@ pub fn read_configuration(boot: &BootServices, handle: Handle, to: &mut [u8]) ->
 }
 
 /// A protocol of a handle.
-fn protocol<P>(boot: &BootServices, handle: Handle, guid: &Guid) -> Option<*mut P> {
+pub fn protocol<P>(boot: &BootServices, handle: Handle, guid: &Guid) -> Option<*mut P> {
     let mut found = core::ptr::null_mut();
     // SAFETY: this runs before boot services are exited, so that the table is valid.
     let status = unsafe { (boot.handle_protocol)(handle, guid, &mut found) };

@@ -43,6 +43,10 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         injected(reset_in_flight(), "devices/injected-reset", vec![]),
         injected(nvme(), "devices/injected-nvme", vec![]),
         doorbells(programs)?,
+        by_acpi(nvme(), "devices/nvme-by-acpi"),
+        by_acpi(network(), "devices/network-by-acpi"),
+        by_acpi(blocked_dma(programs)?, "devices/blocked-dma-by-acpi"),
+        by_acpi(without_smmu(), "devices/without-smmu-by-acpi"),
     ])
 }
 
@@ -51,6 +55,11 @@ fn injected(scenario: Scenario, name: &str, rows: Vec<(&'static str, RangeInclus
     let notes = ["the GIC injects messages of its PCI functions".into()].into_iter().chain(scenario.expect.notes).collect();
     let expect = Expect { rows, notes, ..scenario.expect };
     Scenario { name: name.into(), expect, ..scenario }.with("--machine-option", "gic-version=4")
+}
+
+/// A scenario on a machine that firmware starts, and describes by ACPI tables: BARs stay where firmware put them.
+fn by_acpi(scenario: Scenario, name: &str) -> Scenario {
+    Scenario { name: name.into(), ..scenario }.flag("--uefi").with("--machine-option", "acpi=on")
 }
 
 /// With GICv4, a VM shares its CPU with one that computes: while it waits for its disk, or for the CPU, messages ring its doorbell. Its
@@ -318,6 +327,6 @@ fn absent() -> Scenario {
 }
 
 fn without_smmu() -> Scenario {
-    refused("devices/without-smmu", "web: PCI functions can't be assigned: the device tree has no SMMUv3")
+    refused("devices/without-smmu", "web: PCI functions can't be assigned: the device tree (or the ACPI table IORT) has no SMMUv3")
         .with("--machine-option", "iommu=none")
 }

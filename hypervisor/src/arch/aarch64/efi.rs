@@ -7,8 +7,12 @@
 
 use core::slice;
 
+use heapless::Vec;
+use stile_firmware::arm_pci::SEGMENT;
 use stile_firmware::arm_tables::ArmTables;
+use stile_firmware::root_bridge::{self, MOST_WINDOWS, Window};
 use stile_firmware::{described, device_tree, efi};
+use uefi_raw::protocol::pci::root_bridge::PciRootBridgeIoProtocol;
 use uefi_raw::table::boot::{AllocateType, BootServices, MemoryType};
 use uefi_raw::table::system::SystemTable;
 use uefi_raw::time::Time;
@@ -16,7 +20,7 @@ use uefi_raw::{Guid, Handle, Status, guid};
 
 use crate::arch::aarch64::host::bulk;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
-use crate::efi::{ACPI, Identity, MAP, PAGE, TEXT, exit, fail, find, frame_buffer, read_configuration};
+use crate::efi::{ACPI, Identity, MAP, PAGE, TEXT, exit, fail, find, frame_buffer, protocol, read_configuration};
 
 core::arch::global_asm!(include_str!("efi.S"));
 
@@ -59,7 +63,7 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     }
     // SAFETY: firmware passes its system table, and boot services have not ended.
     let boot = unsafe { &*system.boot_services };
-    let (tree, tables) = match (find(system, DEVICE_TREE), find(system, ACPI)) {
+    let (tree, mut tables) = match (find(system, DEVICE_TREE), find(system, ACPI)) {
         (Some(tree), _) => match check_tree(tree) {
             Some(tree) => (Some(tree), None),
             None => return fail(system, "Stile: the firmware's device tree is malformed, or too long"),
@@ -76,6 +80,9 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     // SAFETY: source and destination have `size` bytes each: the loaded image, and the pages that `allocate`
     // returned.
     unsafe { core::ptr::copy_nonoverlapping(image as *const u8, room.image as *mut u8, size as usize) };
+    if let Some(pci) = tables.as_mut().and_then(|tables| tables.pci.as_mut()) {
+        pci.windows = pci_windows(boot);
+    }
     let (time, screen) = (time(system), frame_buffer(boot));
     // SAFETY: `allocate` reserved these bytes, and nothing else refers to them.
     let text = unsafe { slice::from_raw_parts_mut(room.text as *mut u8, TEXT) };
@@ -114,6 +121,33 @@ fn check_tree(tree: *const u8) -> Option<&'static [u8]> {
     // memory in use, and after boot services have ended Stile writes only to what it allocated before.
     let tree = unsafe { slice::from_raw_parts(tree, length) };
     device_tree::parse(tree).is_ok().then_some(tree)
+}
+
+/// Memory that the PCI host bridge with bus 0 has, by firmware's driver of it; none without such a driver.
+fn pci_windows(boot: &BootServices) -> Vec<Window, MOST_WINDOWS> {
+    /// EFI_LOCATE_SEARCH_TYPE: ByProtocol.
+    const BY_PROTOCOL: i32 = 2;
+    let (mut count, mut handles) = (0, core::ptr::null_mut());
+    // SAFETY: boot services have not ended, so that their table is valid.
+    let status =
+        unsafe { (boot.locate_handle_buffer)(BY_PROTOCOL, &PciRootBridgeIoProtocol::GUID, core::ptr::null(), &mut count, &mut handles) };
+    if status != Status::SUCCESS || handles.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: firmware allocated and returned so many handles. The buffer is never freed.
+    for &handle in unsafe { slice::from_raw_parts(handles, count) } {
+        let Some(bridge) = protocol::<PciRootBridgeIoProtocol>(boot, handle, &PciRootBridgeIoProtocol::GUID) else { continue };
+        let mut resources = core::ptr::null();
+        // SAFETY: firmware returned the protocol, which stays valid until boot services end.
+        let (segment, status) = unsafe { ((*bridge).segment_number, ((*bridge).configuration)(bridge, &mut resources)) };
+        if segment == u32::from(SEGMENT)
+            && status == Status::SUCCESS
+            && let Some(windows) = root_bridge::windows(&Identity, resources as u64)
+        {
+            return windows;
+        }
+    }
+    Vec::new()
 }
 
 /// Unix time, if firmware has a clock.

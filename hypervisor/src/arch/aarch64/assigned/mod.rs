@@ -14,14 +14,16 @@ mod part;
 
 use core::sync::atomic::Ordering;
 
+use heapless::Vec;
 use stile_board::MAX_ASSIGNED;
 use stile_its::guest::GuestIts;
 use stile_lock::TicketLock;
 use stile_paging::table::{PageTable, Stage2};
-use stile_pci::{Address, BARS, Bar, Window};
+use stile_pci::{Address, BARS, Bar, Immovable, Kept, Window};
 
-use super::host::pcie::HostBridge;
-use super::host::{board, gic, its, smmu};
+use super::host::board::Board;
+use super::host::pcie::{Config, HostBridge};
+use super::host::{board, gic, its, mmu, smmu};
 use crate::arch::Cpu;
 use crate::arch::contract::{PhysicalCpu, SecondStage};
 use crate::assigned::{self, Addresses, Function, List};
@@ -32,13 +34,21 @@ use part::Part;
 
 /// State of all functions, set up for the first one.
 struct Shared {
-    /// Host addresses that are free for BARs.
+    /// Host addresses that are free for BARs, if these are moved.
     window: Window,
+    /// StreamIDs and DeviceIDs of functions.
+    ids: Vec<(u32, u32), MAX_ASSIGNED>,
     /// Size of the SMMU's output addresses.
     output_size: u8,
     /// Number of assigned functions of all VMs.
     assigned: u32,
 }
+
+/// Room for the addresses of all else.
+const USED: usize = 64;
+
+/// Host addresses of BARs that stay where firmware put them, and of all else. Locked after `SHARED`, which is built on the stack.
+static KEPT: TicketLock<Kept<{ MAX_ASSIGNED * BARS + USED }>> = TicketLock::new(Kept::new());
 
 static SHARED: TicketLock<Option<Shared>> = TicketLock::new(None);
 
@@ -140,23 +150,48 @@ fn setup() -> Result<u8, &'static str> {
         return Ok(shared.output_size);
     }
     let board = board::get();
-    let bridge = board.pci.as_ref().ok_or("the device tree has no PCI host bridge with ECAM")?;
-    let device = board
-        .smmu
+    let bridge = board.pci.as_ref().ok_or("the device tree (or the ACPI table MCFG) has no PCI host bridge with ECAM and bus 0")?;
+    let device = board.smmu.as_ref().ok_or(
+        "the device tree (or the ACPI table IORT) has no SMMUv3, without which a function could access all memory (QEMU: -M virt,iommu=smmuv3)",
+    )?;
+    let its = board
+        .its
         .as_ref()
-        .ok_or("the device tree has no SMMUv3, without which a function could access all memory (QEMU: -M virt,iommu=smmuv3)")?;
-    let its = board.its.as_ref().ok_or("the device tree has no ITS, to which functions send interrupts (QEMU: -M virt,gic-version=3)")?;
+        .ok_or("the device tree (or the ACPI table MADT) has no ITS, to which functions send interrupts (QEMU: -M virt,gic-version=3)")?;
+    if !bridge.is_coherent {
+        return Err("functions do not see the CPUs' caches (dma-coherent in the device tree, or cache coherency in the ACPI table IORT)");
+    }
+    if bridge.keeps_bars {
+        keep_bars(board, bridge)?;
+    }
     bridge.check(&board.ram)?;
-    let output_size = smmu::setup(&device.registers, &board.ram)?;
+    // Firmware may have left functions on that still write to memory. BARs that are moved may be placed at a screen's addresses.
+    let screen = board.frame_buffer.as_ref().filter(|_| bridge.keeps_bars);
+    bridge.silence(&screen.map_or(0..0, |screen| screen.address..screen.address + screen.len()));
+    let output_size = smmu::setup(&device.registers, device.is_coherent, &board.ram)?;
     if let Some(intid) = device.intid {
         super::interrupts::set_smmu(intid);
         gic::enable_edge_spi(intid, board.cpus.first().copied().unwrap_or(0));
     }
     its::setup(its, &board.ram)?;
     super::interrupts::delivery::RELEASE.set(interrupts::release);
-    bridge.silence();
-    *shared = Some(Shared { window: Window::new(bridge.window.clone()), output_size, assigned: 0 });
+    *shared = Some(Shared { window: Window::new(bridge.window()), ids: Vec::new(), output_size, assigned: 0 });
     Ok(output_size)
+}
+
+/// Prepares for BARs that stay where firmware put them.
+fn keep_bars(board: &Board, bridge: &HostBridge) -> Result<(), &'static str> {
+    let mut kept = KEPT.lock();
+    let mut result = Ok(());
+    board.visit_used(|span| result = result.and_then(|()| kept.reserve(span.clone())));
+    result.map_err(|_| "the board has too many devices")?;
+    if bridge.memory().next().is_none() {
+        return Err("firmware does not report the memory of the PCI host bridge (EFI_PCI_ROOT_BRIDGE_IO_PROTOCOL)");
+    }
+    for memory in bridge.memory() {
+        log!("PCI: BARs stay where firmware put them, in {:#x} to {:#x}", memory.start, memory.end - 1);
+    }
+    Ok(())
 }
 
 fn take(vm: usize, address: Address, injected: bool) -> Result<Function<Part>, &'static str> {
@@ -167,21 +202,38 @@ fn take(vm: usize, address: Address, injected: bool) -> Result<Function<Part>, &
         return Err("the VMs of the machine have as many functions as Stile supports");
     }
     let bridge = board::get().pci.as_ref().ok_or("there is no host bridge")?;
-    let device = bridge.device(address).ok_or("its messages do not go to the ITS (msi-map in the device tree)")?;
+    let device = bridge.device(address).ok_or("its messages do not go to the ITS (msi-map in the device tree, or the ACPI table IORT)")?;
+    let stream =
+        bridge.stream(address).ok_or("its requests do not go through the SMMU (iommu-map in the device tree, or the ACPI table IORT)")?;
+    if (stream as usize) >= smmu::STREAMS {
+        return Err("its StreamID is beyond the streams that Stile supports: 0 to 255");
+    }
+    if shared.ids.iter().any(|&(other, messages)| other == stream || messages == device) {
+        return Err("it has the StreamID or the DeviceID of another function, which a VM owns");
+    }
     let first_lpi = interrupts::first_lpi(vm, number, device);
-    let part = |vectors: usize| Part::new(bridge, address, (device, first_lpi, injected), vectors);
-    let function = Function::new(address, bridge.config(address), part, |bars| place_bars(bridge, bars, &mut shared.window))?;
+    let part = |vectors: usize| Part::new(stream, (device, first_lpi, injected), vectors);
+    let config = bridge.config(address);
+    let function = Function::new(address, config, part, |bars| place_bars(bridge, &config, bars, &mut shared.window))?;
     shared.assigned += 1;
+    // There is room for all functions.
+    let _ = shared.ids.push((stream, device));
     Ok(function)
 }
 
-/// Takes addresses for a function's BARs from the bridge's window.
-fn place_bars(bridge: &HostBridge, bars: &[Option<Bar>; BARS], window: &mut Window) -> Result<Addresses, &'static str> {
+/// Takes addresses for a function's BARs.
+fn place_bars(bridge: &HostBridge, config: &Config, bars: &[Option<Bar>; BARS], window: &mut Window) -> Result<Addresses, &'static str> {
     let mut addresses = Addresses { cpu: [0; BARS], pci: [0; BARS] };
     for (index, bar) in bars.iter().enumerate() {
         let Some(bar) = bar else { continue };
-        let address = window.take(bar.mapped_size()).ok_or("the host bridge has no room for its BARs")?;
-        (addresses.cpu[index], addresses.pci[index]) = (address, bridge.to_pci(address));
+        (addresses.cpu[index], addresses.pci[index]) = if bridge.keeps_bars {
+            let pci = bar.address(config, index);
+            let to_cpu = |address, size| bridge.to_cpu(address, size).filter(|&cpu| cpu + size <= mmu::reach());
+            (KEPT.lock().take(pci, *bar, to_cpu).map_err(Immovable::reason)?, pci)
+        } else {
+            let address = window.take(bar.mapped_size()).ok_or("the host bridge has no room for its BARs")?;
+            (address, bridge.to_pci(address))
+        };
     }
     Ok(addresses)
 }

@@ -4,13 +4,13 @@ use core::ops::Range;
 
 use stile_board::map;
 use stile_its::guest::EVENTS;
-use stile_pci::{Address, Vector};
+use stile_pci::Vector;
 
 use super::interrupts;
 use crate::arch::Cpu;
+use crate::arch::aarch64::host::its;
 use crate::arch::aarch64::host::mmio::Mmio;
-use crate::arch::aarch64::host::pcie::{Config, HostBridge};
-use crate::arch::aarch64::host::{its, smmu};
+use crate::arch::aarch64::host::pcie::Config;
 use crate::arch::contract::{Directed, FunctionPart, PhysicalCpu};
 use crate::assigned::failure;
 
@@ -29,18 +29,11 @@ pub struct Part {
 }
 
 impl Part {
-    /// Assigns LPIs from `first_lpi` on to the messages of its DeviceID, if they are not `injected`.
+    /// A function with this StreamID and DeviceID. Assigns LPIs from `first_lpi` on to its messages, if they are not `injected`.
     ///
     /// # Errors
     /// A description of why it cannot be assigned.
-    pub fn new(
-        bridge: &HostBridge,
-        address: Address,
-        (device, first_lpi, injected): (u32, u32, bool),
-        vectors: usize,
-    ) -> Result<Part, &'static str> {
-        let stream = bridge.stream(address).filter(|&stream| (stream as usize) < smmu::STREAMS);
-        let stream = stream.ok_or("its requests do not go through the SMMU (iommu-map in the device tree)")?;
+    pub fn new(stream: u32, (device, first_lpi, injected): (u32, u32, bool), vectors: usize) -> Result<Part, &'static str> {
         its::map(device, (!injected).then_some(first_lpi), vectors as u32, Cpu::this_index())?;
         Ok(Part { stream, device, first_lpi, injected, events: [0; EVENTS] })
     }

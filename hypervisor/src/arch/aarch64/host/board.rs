@@ -10,6 +10,7 @@ use stile_paging::PAGE_SIZE;
 use super::pcie::HostBridge;
 use crate::address_space::Span;
 use crate::once::Once;
+use stile_firmware::arm_pci::PROBE_ONLY;
 use stile_firmware::configuration;
 use stile_firmware::described;
 use stile_firmware::frame_buffer::{self, FrameBuffer};
@@ -67,6 +68,8 @@ pub struct Device {
     pub registers: Span,
     /// Physical INTID, if any.
     pub intid: Option<u32>,
+    /// Its accesses to memory see the CPUs' caches, whatever its registers say.
+    pub is_coherent: bool,
 }
 
 /// An interrupt controller.
@@ -152,7 +155,8 @@ pub struct Board {
 
 fn device(tree: &Fdt<'static>, node: FdtNode<'static>) -> Option<Device> {
     let registers = registers::<1>(tree, node).pop()?;
-    Some(Device { registers, intid: intid(&cells(&node, "interrupts")) })
+    let is_coherent = node.property("dma-coherent").is_some();
+    Some(Device { registers, intid: intid(&cells(&node, "interrupts")), is_coherent })
 }
 
 impl Board {
@@ -167,6 +171,17 @@ impl Board {
     /// Performance of a CPU, by its affinity, relative to the board's others (`capacity-dmips-mhz`); 0 if unknown.
     pub fn capacity(&self, mpidr: u64) -> u32 {
         self.capacities.iter().find(|(cpu, _)| *cpu == mpidr).map_or(0, |&(_, capacity)| capacity)
+    }
+
+    /// Calls `visit` with the registers of devices that Stile uses, and with RAM: no BAR may be there.
+    pub fn visit_used(&self, mut visit: impl FnMut(&Span)) {
+        self.ram.iter().for_each(&mut visit);
+        self.gic.iter().flat_map(Gic::regions).for_each(&mut visit);
+        self.ports.iter().for_each(|port| visit(&port.registers));
+        self.frame_buffer.iter().for_each(|buffer| visit(&(buffer.address..buffer.address + buffer.len())));
+        self.pci.iter().for_each(|bridge| visit(&bridge.ecam));
+        self.rtc.iter().chain(&self.smmu).for_each(|device| visit(&device.registers));
+        self.its.iter().chain(&self.power).for_each(visit);
     }
 
     /// Returns the memory that no serial port or frame buffer may overlap: RAM, and the spans `used` outside it.
@@ -190,6 +205,8 @@ impl Board {
         let mut ports = Ports::new(tree);
         let [rtc, frame_buffer, its, pci, smmu, psci, psci_0_2, psci_0_1, power, gic, timer] =
             find_each_and(tree, COMPATIBLE, |node, name| ports.add(tree, node, name));
+        let chosen = tree.find_node("/chosen");
+        let keeps_bars = chosen.is_some_and(|chosen| cells(&chosen, PROBE_ONLY).first().is_some_and(|&value| value != 0));
         let mut board = Board {
             model: text(&tree.root(), "model").unwrap_or("unnamed board"),
             ram: Vec::new(),
@@ -205,7 +222,7 @@ impl Board {
             uart: None,
             rtc: rtc.and_then(|node| device(tree, node)),
             frame_buffer: frame_buffer.and_then(FrameBuffer::read),
-            time: tree.find_node("/chosen").and_then(|chosen| match cells(&chosen, described::TIME)[..] {
+            time: chosen.and_then(|chosen| match cells(&chosen, described::TIME)[..] {
                 [high, low] => Some(u64::from(high) << 32 | u64::from(low)),
                 _ => None,
             }),
@@ -213,7 +230,7 @@ impl Board {
             gic: None,
             gic_obstacle: NO_GIC,
             its: its.and_then(|its| registers::<1>(tree, its).pop()),
-            pci: pci.and_then(HostBridge::new),
+            pci: pci.and_then(|node| HostBridge::new(node, smmu.as_ref(), its.as_ref(), keeps_bars)),
             // The first interrupt is the event queue's (binding `arm,smmu-v3`).
             smmu: smmu.and_then(|node| device(tree, node)),
             maintenance: None,

@@ -1,13 +1,17 @@
 //! The board's PCI host bridge, as described by its device tree (bindings `pci-host-ecam-generic`, `pci-iommu`,
 //! `pci-msi`), and configuration space behind it. Bus 0 only: bridges are not crossed.
 
+use dtoolkit::Node;
 use dtoolkit::fdt::FdtNode;
+use heapless::Vec;
 use stile_pci::{Address, ConfigSpace};
 
 use super::mmio::Mmio;
 use super::probe;
 use crate::address_space::{self, Span};
 use stile_firmware::nodes::{cells, spans};
+use stile_firmware::pci_map::PciMap;
+use stile_firmware::root_bridge::{MOST_WINDOWS, Window};
 
 /// Size of bus 0's configuration space.
 const BUS_SIZE: u64 = 1 << 20;
@@ -15,53 +19,56 @@ const BUS_SIZE: u64 = 1 << 20;
 /// A host bridge.
 pub struct HostBridge {
     /// Configuration space (ECAM), from bus 0 on.
-    ecam: Span,
-    /// Window of 32-bit memory: CPU addresses.
-    pub window: Span,
-    /// PCI address of the window's first byte.
-    window_pci: u64,
+    pub ecam: Span,
+    /// Windows of memory.
+    windows: Vec<Window, MOST_WINDOWS>,
+    /// BARs stay where firmware put them: it names only such memory as it has used.
+    pub keeps_bars: bool,
+    /// Functions see the CPUs' caches.
+    pub is_coherent: bool,
     /// `iommu-map` and `msi-map`: StreamIDs and DeviceIDs of routing IDs.
-    streams: Option<Map>,
-    devices: Option<Map>,
-}
-
-/// First entry of a map of routing IDs.
-#[derive(Clone, Copy)]
-struct Map {
-    from: u32,
-    to: u32,
-    count: u32,
-}
-
-impl Map {
-    fn new(node: &FdtNode<'static>, name: &str) -> Option<Map> {
-        match cells(node, name)[..] {
-            [from, _, to, count, ..] => Some(Map { from, to, count }),
-            _ => None,
-        }
-    }
-
-    fn get(self, function: Address) -> Option<u32> {
-        let index = u32::from(function.routing_id()).checked_sub(self.from).filter(|&index| index < self.count)?;
-        self.to.checked_add(index)
-    }
+    streams: PciMap,
+    devices: PciMap,
 }
 
 impl HostBridge {
-    /// Reads the bridge's node. `None` without configuration space for bus 0, or without a window of 32-bit memory.
-    pub fn new(node: FdtNode<'static>) -> Option<HostBridge> {
-        /// Space code in the first cell of an address: 32-bit memory.
-        const MEMORY32: u32 = 0b10;
+    /// Reads the bridge's node, in a tree with these nodes of an SMMU and an ITS. `keeps_bars`: BARs stay where firmware put them. `None`
+    /// without configuration space for bus 0, or without a window of 32-bit memory for BARs that are moved.
+    pub fn new(
+        node: FdtNode<'static>,
+        smmu: Option<&FdtNode<'static>>,
+        its: Option<&FdtNode<'static>>,
+        keeps_bars: bool,
+    ) -> Option<HostBridge> {
+        /// Space code in the first cell of an address: 32-bit memory, and 64-bit memory.
+        const MEMORY: [u32; 2] = [0b10, 0b11];
         let ecam = spans::<1>(node).pop().filter(|ecam| ecam.end - ecam.start >= BUS_SIZE)?;
         if cells(&node, "bus-range").first().is_some_and(|&first| first != 0) {
             return None;
         }
+        let spaces = if keeps_bars { &MEMORY[..] } else { &MEMORY[..1] };
         let ranges = cells(&node, "ranges");
-        let range = ranges.chunks_exact(7).find(|range| range[0] >> 24 & 3 == MEMORY32)?;
-        let long = |at: usize| u64::from(range[at]) << 32 | u64::from(range[at + 1]);
-        let (window_pci, start, size) = (long(1), long(3), long(5));
-        let window = start..start.checked_add(size)?;
-        Some(HostBridge { ecam, window, window_pci, streams: Map::new(&node, "iommu-map"), devices: Map::new(&node, "msi-map") })
+        let window = |range: &[u32]| {
+            let long = |at: usize| u64::from(range[at]) << 32 | u64::from(range[at + 1]);
+            Window::new(long(1), long(3), long(5)).filter(|_| spaces.contains(&(range[0] >> 24 & 3)))
+        };
+        let windows: Vec<Window, MOST_WINDOWS> = ranges.chunks_exact(7).filter_map(window).take(MOST_WINDOWS).collect();
+        if windows.is_empty() && !keeps_bars {
+            return None;
+        }
+        let is_coherent = node.property("dma-coherent").is_some();
+        let (streams, devices) = (PciMap::read(&node, "iommu-map", smmu), PciMap::read(&node, "msi-map", its));
+        Some(HostBridge { ecam, windows, keeps_bars, is_coherent, streams, devices })
+    }
+
+    /// Windows of memory, for the log: addresses of CPUs.
+    pub fn memory(&self) -> impl Iterator<Item = Span> {
+        self.windows.iter().map(|window| window.cpu..window.cpu + (window.pci.end - window.pci.start))
+    }
+
+    /// The first window: of 32-bit memory, if BARs are moved.
+    pub fn window(&self) -> Span {
+        self.memory().next().unwrap_or(0..0)
     }
 
     /// Checks that configuration space answers, and does not overlap the board's `ram`.
@@ -79,25 +86,30 @@ impl HostBridge {
         Config(bus.at((function.ecam_offset() & (BUS_SIZE - 1)) as usize))
     }
 
-    /// PCI address of a CPU address in the window.
+    /// PCI address of a CPU address in the first window.
     pub fn to_pci(&self, address: u64) -> u64 {
-        address - self.window.start + self.window_pci
+        self.windows.first().map_or(0, |window| window.pci.start + (address - window.cpu))
+    }
+
+    /// Address by which CPUs access `size` bytes at a PCI address, if a window has all of them.
+    pub fn to_cpu(&self, address: u64, size: u64) -> Option<u64> {
+        self.windows.iter().find_map(|window| window.to_cpu(address, size))
     }
 
     /// StreamID of a function's DMA.
     pub fn stream(&self, function: Address) -> Option<u32> {
-        self.streams?.get(function)
+        self.streams.get(function.routing_id())
     }
 
     /// DeviceID of a function's messages.
     pub fn device(&self, function: Address) -> Option<u32> {
-        self.devices?.get(function)
+        self.devices.get(function.routing_id())
     }
 
-    /// Turns off decoding and bus mastering of all functions on bus 0, and thereby of those behind bridges. A screen among them is no
-    /// longer visible: BARs of assigned functions may be placed at its addresses.
-    pub fn silence(&self) {
-        self.configs().for_each(|mut config| stile_pci::silence(&mut config, &(0..0)));
+    /// Turns off decoding and bus mastering of all functions on bus 0, and thereby of those behind bridges. The function with the addresses
+    /// `screen`, which may be empty, keeps decoding memory.
+    pub fn silence(&self, screen: &Span) {
+        self.configs().for_each(|mut config| stile_pci::silence(&mut config, screen));
     }
 
     /// Turns off bus mastering of all functions on bus 0.

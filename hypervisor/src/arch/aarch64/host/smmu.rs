@@ -101,17 +101,18 @@ struct Smmu {
 
 static SMMU: TicketLock<Option<Smmu>> = TicketLock::new(None);
 
-/// Takes over the SMMU: all streams abort from here on. `ram` is the board's. Returns IDR5.OAS, the size of its output addresses.
+/// Takes over the SMMU: all streams abort from here on. `is_coherent`: it sees the CPUs' caches, whatever it says of itself. `ram` is the
+/// board's. Returns IDR5.OAS, the size of its output addresses.
 ///
 /// # Errors
 /// A description of what it lacks.
-pub fn setup(registers: &Span, ram: &[Span]) -> Result<u8, &'static str> {
+pub fn setup(registers: &Span, is_coherent: bool, ram: &[Span]) -> Result<u8, &'static str> {
     let registers = probe::claim("SMMU", &(registers.start..registers.start + SIZE), ram, SIZE, IDR0)?;
     let (idr0, idr5) = (registers.read32(IDR0), registers.read32(IDR5));
     if idr0 & IDR0_S2P == 0 {
         return Err("the SMMU has no second stage (QEMU: -global arm-smmuv3.stage=nested)");
     }
-    if idr0 & IDR0_COHACC == 0 {
+    if idr0 & IDR0_COHACC == 0 && !is_coherent {
         return Err("the SMMU does not see the CPUs' caches");
     }
     if idr5 & IDR5_GRAN4K == 0 || registers.read32(IDR1) & 0x3f < LOG2_STREAMS {
