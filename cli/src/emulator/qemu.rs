@@ -151,7 +151,8 @@ impl Board {
                 let file = image.display().to_string().replace(',', ",,");
                 let drive = format!("if=none,id=stick,format=raw,readonly=on,file={file}");
                 arguments.extend(["-bios".into(), firmware.into(), "-drive".into(), drive.into()]);
-                arguments.extend(["-device", "virtio-blk-device,drive=stick"].map(OsString::from));
+                // Before VMs' disks, which firmware might start, too.
+                arguments.extend(["-device", "virtio-blk-device,drive=stick,bootindex=0"].map(OsString::from));
             }
         }
         arguments.extend(self.extra.iter().map(OsString::from));
@@ -250,7 +251,7 @@ mod tests {
     fn firmware_starts_a_disk() {
         let text = line(&Board { firmware: Some("EDK2".into()), ..board() });
         assert!(text.starts_with("-M virt,virtualization=on,gic-version=3,acpi=off -cpu"), "{text}");
-        let disk = "-drive if=none,id=stick,format=raw,readonly=on,file=IMAGE -device virtio-blk-device,drive=stick";
+        let disk = "-drive if=none,id=stick,format=raw,readonly=on,file=IMAGE -device virtio-blk-device,drive=stick,bootindex=0";
         assert!(text.ends_with(&format!("-bios EDK2 {disk}")), "{text}");
     }
 
