@@ -218,3 +218,22 @@ const DBG2: u32 = u32::from_le_bytes(*b"DBG2");
 const SRAT: u32 = u32::from_le_bytes(*b"SRAT");
 const MCFG: u32 = u32::from_le_bytes(*b"MCFG");
 const IORT: u32 = u32::from_le_bytes(*b"IORT");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::described::tests::{cpu, machine, put_table};
+
+    #[test]
+    fn redistributors_of_cpus_are_joined() {
+        let mut memory = machine();
+        let cpu = |number: u64| {
+            let mut entry = cpu(number, 1);
+            entry[60..68].copy_from_slice(&(0x80a_0000 + number * 0x2_0000).to_le_bytes());
+            entry
+        };
+        put_table(&mut memory, 0x1000, b"APIC", &[std::vec![0; 8], cpu(0), cpu(1), cpu(9)].concat());
+        let tables = ArmTables::read(&memory, 0).unwrap();
+        assert_eq!(tables.redistributors, [0x80a_0000..0x80e_0000, 0x81c_0000..0x81e_0000]);
+    }
+}

@@ -1,10 +1,10 @@
 //! Maps of the routing IDs of a host bridge's functions to StreamIDs of an SMMU or DeviceIDs of an ITS (Devicetree bindings `pci-iommu` and
 //! `pci-msi`).
 
-use dtoolkit::fdt::FdtNode;
+use dtoolkit::fdt::{Fdt, FdtNode};
 use heapless::Vec;
 
-use crate::nodes::cells;
+use crate::nodes::{cells, first, is_compatible, is_enabled};
 
 /// Maximum number of entries of a map that are read.
 pub const MOST_ENTRIES: usize = 8;
@@ -27,7 +27,7 @@ pub struct PciMap(Vec<MapEntry, MOST_ENTRIES>);
 impl PciMap {
     /// Reads the entries of a host bridge's map (`iommu-map`, `msi-map`) that lead to the node `target`.
     pub fn read(bridge: &FdtNode<'_>, name: &str, target: Option<&FdtNode<'_>>) -> Self {
-        let Some(target) = target.and_then(|target| cells(target, "phandle").first().copied()) else { return Self::default() };
+        let Some(target) = target.and_then(phandle) else { return Self::default() };
         let cells = cells(bridge, name);
         let entry = |cells: &[u32]| match *cells {
             [from, to_node, to, count] if to_node == target => Some(MapEntry { from, to, count }),
@@ -45,9 +45,23 @@ impl PciMap {
     }
 }
 
+/// Returns the node that a host bridge's map leads to, by its first entry. `found`: the first node that is compatible with `compatible`, which
+/// most boards have once.
+pub fn target<'a>(tree: &Fdt<'a>, bridge: &FdtNode<'_>, name: &str, compatible: &str, found: Option<FdtNode<'a>>) -> Option<FdtNode<'a>> {
+    let Some(&wanted) = cells(bridge, name).get(1) else { return found };
+    if found.as_ref().and_then(phandle) == Some(wanted) {
+        return found;
+    }
+    first(tree.root(), &|node| phandle(node) == Some(wanted) && is_compatible(node, compatible) && is_enabled(node)).or(found)
+}
+
+fn phandle(node: &FdtNode<'_>) -> Option<u32> {
+    cells(node, "phandle").first().copied()
+}
+
 #[cfg(test)]
 mod tests {
-    use dtoolkit::fdt::Fdt;
+    use dtoolkit::Node;
 
     use super::*;
 
@@ -69,5 +83,26 @@ mod tests {
         let ids = [0, 7, 8, 16, 31, 32, 64].map(|id| found.get(id));
         assert_eq!(ids, [Some(0x100), Some(0x107), None, Some(0xffff_fff0), Some(0xffff_ffff), None, None]);
         assert_eq!([map(Some("/other")), map(None)], [PciMap::default(), PciMap::default()]);
+    }
+
+    #[test]
+    fn one_of_several_smmus_is_the_bridges() {
+        let mut fdt = vm_fdt::FdtWriter::new().unwrap();
+        let root = fdt.begin_node("").unwrap();
+        fdt.property_array_u32("map", &[0, 7, 0, 256]).unwrap();
+        fdt.property_array_u32("elsewhere", &[0, 9, 0, 256]).unwrap();
+        for (name, phandle, compatible) in [("one", 6, "smmu"), ("two", 7, "smmu"), ("three", 9, "other")] {
+            let node = fdt.begin_node(name).unwrap();
+            fdt.property_string("compatible", compatible).unwrap();
+            fdt.property_phandle(phandle).unwrap();
+            fdt.end_node(node).unwrap();
+        }
+        fdt.end_node(root).unwrap();
+        let bytes = fdt.finish().unwrap();
+        let tree = Fdt::new(&bytes).unwrap();
+        let of = |name, found: &str| target(&tree, &tree.root(), name, "smmu", tree.find_node(found)).map(|node| node.name());
+        assert_eq!([of("map", "/one"), of("map", "/two"), of("map", "/none")], [Some("two"); 3]);
+        // Without a map, and with one that leads to another kind of node.
+        assert_eq!([of("none", "/one"), of("elsewhere", "/one"), of("none", "/none")], [Some("one"), Some("one"), None]);
     }
 }

@@ -202,6 +202,9 @@ fn take(vm: usize, address: Address, injected: bool) -> Result<Function<Part>, &
         return Err("the VMs of the machine have as many functions as Stile supports");
     }
     let bridge = board::get().pci.as_ref().ok_or("there is no host bridge")?;
+    if address.bus() != 0 {
+        return Err("only functions on bus 0 can be assigned");
+    }
     let device = bridge.device(address).ok_or("its messages do not go to the ITS (msi-map in the device tree, or the ACPI table IORT)")?;
     let stream =
         bridge.stream(address).ok_or("its requests do not go through the SMMU (iommu-map in the device tree, or the ACPI table IORT)")?;

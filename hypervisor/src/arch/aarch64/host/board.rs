@@ -19,6 +19,7 @@ use stile_firmware::nodes::{
     affinity, bank, capacity, cells, exclude, find_each_and, intid, is_enabled, registers, spans, spin_table, text, walk,
 };
 use stile_firmware::numa::Numa;
+use stile_firmware::pci_map;
 use stile_firmware::serial::{MOST_PORTS, Ports, SerialPort};
 
 /// Names in `compatible` of the nodes that [`Board::new`] searches for.
@@ -205,6 +206,12 @@ impl Board {
         let mut ports = Ports::new(tree);
         let [rtc, frame_buffer, its, pci, smmu, psci, psci_0_2, psci_0_1, power, gic, timer] =
             find_each_and(tree, COMPATIBLE, |node, name| ports.add(tree, node, name));
+        // Boards may have several: those of the bridge's functions.
+        let of_bridge = |name, compatible, found| match &pci {
+            Some(pci) => pci_map::target(tree, pci, name, compatible, found),
+            None => found,
+        };
+        let (its, smmu) = (of_bridge("msi-map", "arm,gic-v3-its", its), of_bridge("iommu-map", "arm,smmu-v3", smmu));
         let chosen = tree.find_node("/chosen");
         let keeps_bars = chosen.is_some_and(|chosen| cells(&chosen, PROBE_ONLY).first().is_some_and(|&value| value != 0));
         let mut board = Board {
