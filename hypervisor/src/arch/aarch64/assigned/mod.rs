@@ -185,8 +185,8 @@ fn keep_bars(board: &Board, bridge: &HostBridge) -> Result<(), &'static str> {
     let mut result = Ok(());
     board.visit_used(|span| result = result.and_then(|()| kept.reserve(span.clone())));
     result.map_err(|_| "the board has too many devices")?;
-    if bridge.memory().next().is_none() {
-        return Err("firmware does not report the memory of the PCI host bridge (EFI_PCI_ROOT_BRIDGE_IO_PROTOCOL)");
+    if bridge.is_memory_unknown() {
+        log!("PCI: BARs stay where firmware put them; as it does not report the host bridge's memory, each is tried");
     }
     for memory in bridge.memory() {
         log!("PCI: BARs stay where firmware put them, in {:#x} to {:#x}", memory.start, memory.end - 1);
@@ -232,7 +232,11 @@ fn place_bars(bridge: &HostBridge, config: &Config, bars: &[Option<Bar>; BARS], 
         (addresses.cpu[index], addresses.pci[index]) = if bridge.keeps_bars {
             let pci = bar.address(config, index);
             let to_cpu = |address, size| bridge.to_cpu(address, size).filter(|&cpu| cpu + size <= mmu::reach());
-            (KEPT.lock().take(pci, *bar, to_cpu).map_err(Immovable::reason)?, pci)
+            let address = KEPT.lock().take(pci, *bar, to_cpu).map_err(Immovable::reason)?;
+            if bridge.is_memory_unknown() && !{ *config }.answers_at(address) {
+                return Err("its registers are not at the addresses of its BARs");
+            }
+            (address, pci)
         } else {
             let address = window.take(bar.mapped_size()).ok_or("the host bridge has no room for its BARs")?;
             (address, bridge.to_pci(address))

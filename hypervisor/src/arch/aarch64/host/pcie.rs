@@ -4,10 +4,11 @@
 use dtoolkit::Node;
 use dtoolkit::fdt::FdtNode;
 use heapless::Vec;
-use stile_pci::{Address, ConfigSpace};
+use stile_pci::register::{COMMAND, MEMORY};
+use stile_pci::{Address, ConfigSpace, PAGE};
 
 use super::mmio::Mmio;
-use super::probe;
+use super::probe::{self, Probed};
 use crate::address_space::{self, Span};
 use stile_firmware::nodes::{cells, spans};
 use stile_firmware::pci_map::PciMap;
@@ -41,12 +42,12 @@ impl HostBridge {
         keeps_bars: bool,
     ) -> Option<HostBridge> {
         /// Space code in the first cell of an address: 32-bit memory, and 64-bit memory.
-        const MEMORY: [u32; 2] = [0b10, 0b11];
+        const SPACES: [u32; 2] = [0b10, 0b11];
         let ecam = spans::<1>(node).pop().filter(|ecam| ecam.end - ecam.start >= BUS_SIZE)?;
         if cells(&node, "bus-range").first().is_some_and(|&first| first != 0) {
             return None;
         }
-        let spaces = if keeps_bars { &MEMORY[..] } else { &MEMORY[..1] };
+        let spaces = if keeps_bars { &SPACES[..] } else { &SPACES[..1] };
         let ranges = cells(&node, "ranges");
         let window = |range: &[u32]| {
             let long = |at: usize| u64::from(range[at]) << 32 | u64::from(range[at + 1]);
@@ -64,6 +65,11 @@ impl HostBridge {
     /// Windows of memory, for the log: addresses of CPUs.
     pub fn memory(&self) -> impl Iterator<Item = Span> {
         self.windows.iter().map(|window| window.cpu..window.cpu + (window.pci.end - window.pci.start))
+    }
+
+    /// Whether firmware reports none of its memory, though BARs stay where it put them.
+    pub fn is_memory_unknown(&self) -> bool {
+        self.windows.is_empty()
     }
 
     /// The first window: of 32-bit memory, if BARs are moved.
@@ -91,8 +97,12 @@ impl HostBridge {
         self.windows.first().map_or(0, |window| window.pci.start + (address - window.cpu))
     }
 
-    /// Address by which CPUs access `size` bytes at a PCI address, if a window has all of them.
+    /// Address by which CPUs access `size` bytes at a PCI address, if a window has all of them. Without windows it is the PCI address, and
+    /// [`Config::answers_at`] has to tell whether it is right.
     pub fn to_cpu(&self, address: u64, size: u64) -> Option<u64> {
+        if self.is_memory_unknown() {
+            return Some(address);
+        }
         self.windows.iter().find_map(|window| window.to_cpu(address, size))
     }
 
@@ -126,6 +136,25 @@ impl HostBridge {
 /// Configuration space of a function.
 #[derive(Clone, Copy)]
 pub struct Config(Mmio);
+
+impl Config {
+    /// Whether CPUs access the function's BAR at an address: something is there while the function decodes memory, and nothing otherwise.
+    /// Only before guests run.
+    pub fn answers_at(&mut self, address: u64) -> bool {
+        let registers = Mmio::new(address_space::device(address..address + PAGE));
+        let is_there = || probe::read(&registers, Probed { at: 0, wide: true }).is_some_and(|value| value != u32::MAX);
+        let command = self.read(COMMAND) & 0xffff;
+        let mut while_decoding = |decoding: u32| {
+            self.write(COMMAND, command & !MEMORY | decoding);
+            // The read completes the write.
+            self.read(COMMAND);
+            is_there()
+        };
+        let answers = !while_decoding(0) && while_decoding(MEMORY) && !while_decoding(0);
+        self.write(COMMAND, command);
+        answers
+    }
+}
 
 impl ConfigSpace for Config {
     fn read(&self, register: u8) -> u32 {
