@@ -59,6 +59,8 @@ impl El2Permissions {
     pub const READ: Self = Self { write: false, execute: false, user: false };
     /// The hypervisor's data.
     pub const READ_WRITE: Self = Self { write: true, execute: false, user: false };
+    /// Code and data of another program at EL2. SCTLR_EL2.WXN must be clear while it runs.
+    pub const ALL: Self = Self { write: true, execute: true, user: false };
 }
 
 /// The format of the hypervisor's own first-stage tables.

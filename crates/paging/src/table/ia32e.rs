@@ -41,6 +41,8 @@ impl Ia32ePermissions {
     pub const READ_WRITE: Self = Self { write: true, execute: false };
     /// Code.
     pub const CODE: Self = Self { write: false, execute: true };
+    /// Code and data of another program ([`Foreign`](super::Foreign)).
+    pub const ALL: Self = Self { write: true, execute: true };
 }
 
 /// The format of the hypervisor's own tables: supervisor pages, CR0.WP and IA32_EFER.NXE set.
