@@ -8,6 +8,9 @@ const DESCRIPTOR: usize = 40;
 /// EFI_MEMORY_RUNTIME: firmware's runtime services use it.
 const RUNTIME: u64 = 1 << 63;
 
+/// EFI_MEMORY_WB: write-back cacheable.
+const WRITE_BACK: u64 = 1 << 3;
+
 /// EFI_MEMORY_TYPE of what is free when boot services have ended: loader code and data, boot services' code and data, conventional memory.
 const FREE: [u32; 5] = [1, 2, 3, 4, 7];
 /// EFI_MEMORY_TYPE of memory-mapped devices and their ports, which are not memory.
@@ -54,6 +57,14 @@ pub fn seconds(year: u16, [month, day, hour, minute, second]: [u8; 5], offset: O
 /// one ends at the end of addresses.
 pub fn reserved(map: &[u8], descriptor: usize) -> impl Iterator<Item = Range<u64>> + Clone {
     joined(map, descriptor, |kind, attributes| !(DEVICES.contains(&kind) || is_free(kind, attributes)))
+}
+
+/// Addresses that runtime services use: memory, or `devices` and other memory that is not cacheable, such as flash.
+pub fn runtime(map: &[u8], descriptor: usize, devices: bool) -> impl Iterator<Item = Range<u64>> + Clone {
+    joined(map, descriptor, move |kind, attributes| {
+        let is_device = DEVICES.contains(&kind) || attributes & WRITE_BACK == 0;
+        attributes & RUNTIME != 0 && is_device == devices
+    })
 }
 
 /// The ranges of descriptors whose type and attributes satisfy a condition.

@@ -2,7 +2,7 @@
 //! [`salvage`], [`nodes`]), a PC's ACPI tables ([`acpi`]) and Multiboot information ([`multiboot`], [`multiboot2`]), UEFI's memory map
 //! ([`efi`]) and frame buffers ([`frame_buffer`]), a PC's RAM by these maps ([`ram`]), serial ports ([`serial`],
 //! [`serial_tables`]), nodes of memory and CPUs ([`numa`]), PCI configuration space ([`mcfg`]) and memory ([`root_bridge`]), and IOMMUs
-//! ([`ivrs`], [`iort`]).
+//! ([`ivrs`], [`iort`]). UEFI's runtime services ([`runtime`]) keep the figures of a machine that measures ([`figures`]).
 //!
 //! All lie in physical memory and are untrusted: lengths are checked before use, and malformed entries are errors or
 //! are skipped. (The crate `acpi` is not used because it needs an unstable compiler.)
@@ -20,6 +20,7 @@ pub mod configuration;
 pub mod described;
 pub mod device_tree;
 pub mod efi;
+pub mod figures;
 #[cfg(test)]
 mod flat;
 pub mod frame_buffer;
@@ -34,6 +35,7 @@ pub mod numa;
 pub mod pci_map;
 pub mod ram;
 pub mod root_bridge;
+pub mod runtime;
 pub mod salvage;
 pub mod serial;
 pub mod serial_tables;
