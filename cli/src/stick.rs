@@ -10,7 +10,7 @@ use gpt::disk::LogicalBlockSize;
 use gpt::mbr::ProtectiveMBR;
 use gpt::{GptConfig, partition_types};
 use serde_json::json;
-use stile_config::boot::{LONGEST, NAME};
+use stile_config::boot::{FIGURES, LONGEST, NAME};
 
 use crate::args::ImageArgs;
 use crate::config::{Arch, MachineConfig, units};
@@ -58,6 +58,7 @@ pub fn write_image(args: &ImageArgs, config: MachineConfig) -> Result<u8> {
     }
     secure_boot::check(&args.signature)?;
     let text = &text(args)?;
+    let figures = config.vms.iter().any(|vm| vm.techniques.counters);
     let mut machine = build::machine(config, text)?;
     let program = &secure_boot::sign(&args.signature, std::mem::take(&mut machine.image.bytes))?;
     let (path, size, use_it) = match (&args.netboot, &args.output) {
@@ -69,15 +70,15 @@ pub fn write_image(args: &ImageArgs, config: MachineConfig) -> Result<u8> {
         }
         // One image is a CD-ROM and a disk, for UEFI firmware and a BIOS.
         (None, Some(output)) if arch == Arch::X86_64 => {
-            let size = replaced::replace(output, |file| write_pc(file, program, text))?;
+            let size = replaced::replace(output, |file| write_pc(file, program, text, figures))?;
             (output.clone(), size, "write it to a disk with dd, or to a CD-ROM; it starts from a BIOS, too")
         }
         (None, Some(output)) if args.iso => {
-            let size = replaced::replace(output, |file| write_iso(file, program, text))?;
+            let size = replaced::replace(output, |file| write_iso(file, program, text, figures))?;
             (output.clone(), size, "write it to a CD-ROM, or give it to a virtual drive")
         }
         (None, Some(output)) => {
-            (output.clone(), replaced::replace(output, |file| write(file, program, text))?, "write it to a disk with dd")
+            (output.clone(), replaced::replace(output, |file| write(file, program, text, figures))?, "write it to a disk with dd")
         }
         (None, None) => unreachable!("one of them is required"),
     };
@@ -109,11 +110,11 @@ fn text(args: &ImageArgs) -> Result<String> {
 ///
 /// # Errors
 /// xorriso is missing or fails; the file can't be written.
-pub fn write_iso(file: &mut File, program: &[u8], text: &str) -> Result<u64> {
+pub fn write_iso(file: &mut File, program: &[u8], text: &str, figures: bool) -> Result<u64> {
     let files = tempfile::tempdir().context("making a temporary directory")?;
     let [disk, iso] = ["disk/efi.img", "stick.iso"].map(|name| files.path().join(name));
     fs::create_dir(files.path().join("disk"))?;
-    std::io::copy(&mut volume(Arch::Aarch64, partition(program), program, text)?, &mut File::create(disk)?)?;
+    std::io::copy(&mut volume(Arch::Aarch64, partition(program), program, text, figures)?, &mut File::create(disk)?)?;
     // A length of one block stands for the rest of the medium: the field is too short for kernels.
     let output = Command::new("xorriso")
         .args(["-as", "mkisofs", "-quiet", "-V", "STILE", "-e", "efi.img", "-no-emul-boot", "-boot-load-size", "1", "-o"])
@@ -133,10 +134,10 @@ pub fn write_iso(file: &mut File, program: &[u8], text: &str) -> Result<u64> {
 ///
 /// # Errors
 /// GRUB's tools or xorriso are missing or fail; the file can't be written.
-pub fn write_pc(file: &mut File, program: &[u8], text: &str) -> Result<u64> {
+pub fn write_pc(file: &mut File, program: &[u8], text: &str, figures: bool) -> Result<u64> {
     let files = tempfile::tempdir().context("making a temporary directory")?;
     let [efi, image, iso] = ["efi.img", "image", "stick.iso"].map(|name| files.path().join(name));
-    std::io::copy(&mut volume(Arch::X86_64, partition(program), program, text)?, &mut File::create(&efi)?)?;
+    std::io::copy(&mut volume(Arch::X86_64, partition(program), program, text, figures)?, &mut File::create(&efi)?)?;
     fs::write(&image, program)?;
     bochs::write_iso(&image, &bochs::Boot::default(), Some(&efi), &iso)?;
     Ok(std::io::copy(&mut File::open(iso)?, file)?)
@@ -151,7 +152,7 @@ fn partition(program: &[u8]) -> u64 {
 ///
 /// # Errors
 /// The file can't be written.
-pub fn write(file: &mut File, program: &[u8], text: &str) -> Result<u64> {
+pub fn write(file: &mut File, program: &[u8], text: &str, figures: bool) -> Result<u64> {
     let partition = partition(program);
     // The table, and its copy at the end.
     let size = partition + 2 * ALIGN;
@@ -164,14 +165,14 @@ pub fn write(file: &mut File, program: &[u8], text: &str) -> Result<u64> {
     let start = entry.bytes_start(LogicalBlockSize::Lb512)?;
     disk.write()?;
     file.seek(SeekFrom::Start(start))?;
-    std::io::copy(&mut volume(Arch::Aarch64, partition, program, text)?, file)?;
+    std::io::copy(&mut volume(Arch::Aarch64, partition, program, text, figures)?, file)?;
     file.flush()?;
     Ok(size)
 }
 
 /// Creates a FAT file system of `size` bytes at the start of the region, with `program` and, if there is any, the `text` of the
-/// configuration.
-fn volume(arch: Arch, size: u64, program: &[u8], text: &str) -> Result<File> {
+/// configuration; for a bench stick, with the folder for `figures`.
+fn volume(arch: Arch, size: u64, program: &[u8], text: &str, figures: bool) -> Result<File> {
     let mut file = tempfile::tempfile()?;
     file.set_len(size)?;
     fatfs::format_volume(&mut file, FormatVolumeOptions::new().volume_label(*b"STILE      "))?;
@@ -180,6 +181,9 @@ fn volume(arch: Arch, size: u64, program: &[u8], text: &str) -> Result<File> {
     volume.root_dir().create_dir(efi)?.create_dir(boot)?.create_file(program_name(arch))?.write_all(program)?;
     if !text.is_empty() {
         volume.root_dir().create_file(NAME)?.write_all(text.as_bytes())?;
+    }
+    if figures {
+        volume.root_dir().create_dir(FIGURES)?;
     }
     volume.unmount()?;
     file.rewind()?;
@@ -208,7 +212,7 @@ mod tests {
     fn the_program_is_in_the_boot_catalog() {
         const BLOCK: usize = 2048;
         let mut file = tempfile::tempfile().unwrap();
-        let size = write_iso(&mut file, &program(), "").unwrap();
+        let size = write_iso(&mut file, &program(), "", false).unwrap();
         let mut iso = Vec::new();
         file.rewind().unwrap();
         std::io::copy(&mut file, &mut iso).unwrap();
@@ -228,7 +232,7 @@ mod tests {
     fn the_program_is_on_the_partition() {
         let program = program();
         let mut file = tempfile::tempfile().unwrap();
-        let size = write(&mut file, &program, "[[vm]]\n").unwrap();
+        let size = write(&mut file, &program, "[[vm]]\n", true).unwrap();
         assert_eq!(file.metadata().unwrap().len(), size);
         let disk = GptConfig::new().open_from_device(&file).unwrap();
         let (_, entry) = disk.partitions().iter().next().unwrap();
@@ -242,6 +246,7 @@ mod tests {
         let mut text = String::new();
         volume.root_dir().open_file("stile.toml").unwrap().read_to_string(&mut text).unwrap();
         assert_eq!(text, "[[vm]]\n");
+        assert_eq!(volume.root_dir().open_dir("figures").unwrap().iter().count(), 2, "itself and the root");
         check(bytes, &program);
     }
 }

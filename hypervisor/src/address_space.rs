@@ -15,10 +15,11 @@ use core::ops::Range;
 
 use stile_lock::TicketLock;
 use stile_paging::PAGE_SIZE;
-use stile_paging::table::{Attributes, Error, Mapping, MemoryType, PageTable};
+use stile_paging::table::{Attributes, ENTRIES, Error, Foreign, Level, Mapping, MemoryType, PageTable, TableMemory, TableRead};
 
 use crate::arch::contract::Layout;
 use crate::arch::{Arch, Format, Permissions, Tables};
+use crate::memory::TableFrames;
 use crate::nodes::Near;
 use crate::{direct_map, memory};
 
@@ -212,6 +213,35 @@ pub fn add_page(address: u64, near: &Near) -> Result<bool, &'static str> {
             memory::free(page..page + PAGE_SIZE);
             NO_TABLES
         })
+    })
+}
+
+/// Makes tables under which UEFI firmware's runtime services are called: Stile's own mappings from the direct map on, and below them
+/// `memory` and `devices` at their physical addresses, with all accesses. Returns the physical address of their root.
+///
+/// # Errors
+/// A description: no memory is left, or the addresses overlap, or are Stile's.
+pub fn with_identity(memory: &[Span], devices: &[Span]) -> Result<u64, &'static str> {
+    let root = crate::memory::allocate_pages(PAGE_SIZE)?;
+    let own = ((Arch::PHYSMAP & TRANSLATED) >> Level::L0.shift()) as usize;
+    with(|space| {
+        for index in own..ENTRIES {
+            let Ok(entry) = space.memory.read(space.table.root(), index);
+            TableFrames.write(root, index, entry);
+        }
+        let mut table = PageTable::new(Foreign(*space.table.format()), space.table.geometry(), root).map_err(|_| NO_TABLES)?;
+        for (spans, memory) in [(memory, MemoryType::Normal), (devices, MemoryType::Device)] {
+            let attributes = Attributes { memory, permissions: Permissions::ALL };
+            for span in spans {
+                if span.end > Arch::PHYSMAP & TRANSLATED {
+                    return Err("firmware's addresses are Stile's");
+                }
+                let mapping = Mapping { address: span.start, output: span.start, size: span.end - span.start, attributes };
+                table.map(&mut TableFrames, mapping).map_err(|_| "firmware's addresses can't be mapped")?;
+            }
+        }
+        Arch::complete_map();
+        Ok(root)
     })
 }
 

@@ -13,7 +13,7 @@ use stile_wire::{Channel, Command, Decoder, Encoder, Event, Item, RateLimit, Tex
 
 use crate::arch::Arch;
 use crate::arch::contract::{Counter, SerialLine};
-use crate::screen;
+use crate::{figures, screen};
 
 /// Capacity of a VM's output ring, in bytes.
 const RING: usize = 2048;
@@ -265,6 +265,7 @@ fn write_log_if(wanted: impl FnOnce(&mut Console) -> bool, arguments: fmt::Argum
     let listening = console.listening;
     drop(console);
     if !listening {
+        figures::describe(arguments);
         // The screen first, as a serial line may be stuck.
         screen::write(arguments);
         // During boot there is no transmit interrupt that would send queued output.

@@ -4,6 +4,8 @@
 //! work then; pointers in constant data (trait objects, formatting, arrays of strings) do not, and must not be used
 //! here.
 
+pub mod figures;
+
 use core::slice;
 
 use stile_config::boot::{LONGEST, NAME};
@@ -73,15 +75,7 @@ pub fn frame_buffer(boot: &BootServices) -> Option<FrameBuffer> {
 /// Reads the configuration file of the file system from which firmware loaded the program `handle`: up to `to.len()` bytes of
 /// it. Returns their number; `None` if there is no such file, or it can't be read.
 pub fn read_configuration(boot: &BootServices, handle: Handle, to: &mut [u8]) -> Option<usize> {
-    let image = protocol::<LoadedImageProtocol>(boot, handle, &LoadedImageProtocol::GUID)?;
-    // SAFETY: firmware returned the protocol, whose device stays valid until boot services end.
-    let volume = protocol::<SimpleFileSystemProtocol>(boot, unsafe { (*image).device_handle }, &SimpleFileSystemProtocol::GUID)?;
-    let mut root = core::ptr::null_mut::<FileProtocolV1>();
-    // SAFETY: boot services have not ended, and firmware returned the protocol.
-    let status = unsafe { ((*volume).open_volume)(volume, &mut root) };
-    if status != Status::SUCCESS || root.is_null() {
-        return None;
-    }
+    let root = root_directory(boot, handle)?;
     let mut name = [0; NAME.len() + 1];
     name.iter_mut().zip(NAME.bytes()).for_each(|(to, byte)| *to = u16::from(byte));
     let mut file = core::ptr::null_mut::<FileProtocolV1>();
@@ -106,6 +100,17 @@ pub fn read_configuration(boot: &BootServices, handle: Handle, to: &mut [u8]) ->
         let _ = ((*root).close)(root);
     }
     length
+}
+
+/// Opens the root directory of the file system from which firmware loaded the program `handle`, if it has one.
+fn root_directory(boot: &BootServices, handle: Handle) -> Option<*mut FileProtocolV1> {
+    let image = protocol::<LoadedImageProtocol>(boot, handle, &LoadedImageProtocol::GUID)?;
+    // SAFETY: firmware returned the protocol, whose device stays valid until boot services end.
+    let volume = protocol::<SimpleFileSystemProtocol>(boot, unsafe { (*image).device_handle }, &SimpleFileSystemProtocol::GUID)?;
+    let mut root = core::ptr::null_mut::<FileProtocolV1>();
+    // SAFETY: boot services have not ended, and firmware returned the protocol.
+    let status = unsafe { ((*volume).open_volume)(volume, &mut root) };
+    (status == Status::SUCCESS && !root.is_null()).then_some(root)
 }
 
 /// A protocol of a handle.
@@ -135,15 +140,18 @@ pub fn exit(boot: &BootServices, handle: Handle, at: u64) -> Option<(&'static [u
 
 /// Reports on firmware's console why Stile cannot start, and returns to firmware.
 pub fn fail(system: &SystemTable, why: &str) -> Status {
+    write_text(system, why.bytes().chain(*b"\r\n").map(u16::from));
+    Status::UNSUPPORTED
+}
+
+/// Shows characters on firmware's console.
+fn write_text(system: &SystemTable, text: impl Iterator<Item = u16>) {
     let out: *mut SimpleTextOutputProtocol = system.stdout;
-    for part in [why, "\r\n"] {
-        for byte in part.bytes() {
-            let text = [u16::from(byte), 0];
-            if !out.is_null() {
-                // SAFETY: the console is firmware's, and the text is NUL-terminated.
-                let _ = unsafe { ((*out).output_string)(out, text.as_ptr()) };
-            }
+    for char in text {
+        let text = [char, 0];
+        if !out.is_null() {
+            // SAFETY: the console is firmware's, and the text is NUL-terminated.
+            let _ = unsafe { ((*out).output_string)(out, text.as_ptr()) };
         }
     }
-    Status::UNSUPPORTED
 }

@@ -20,10 +20,12 @@ mod device;
 mod direct_map;
 #[cfg(target_os = "none")]
 mod efi;
+mod figures;
 #[cfg(target_os = "none")]
 mod footprint;
 mod heap;
 mod image;
+mod keep_figures;
 mod memory;
 mod nodes;
 mod once;
@@ -31,6 +33,8 @@ mod operator;
 mod panic;
 mod reconfigure;
 mod report;
+#[cfg(target_os = "none")]
+mod runtime_services;
 mod sample;
 mod screen;
 mod snapshot;
@@ -81,11 +85,16 @@ fn start(cpu: &mut Cpu, blob: &Range<u64>, file: Option<&[u8]>) -> ! {
     };
     let cpus = cpu::SCHEDULE.online().len() as u16;
     console::event(&Event::Hello { version: version(), cpus, level: Arch::level(), vms: blob.vms.len() as u8 });
+    let measures = blob.vms.clone().any(|vm| vm.techniques.counters);
+    if measures && let Err(what) = keep_figures::setup() {
+        refuse(what);
+    }
     cpu::classes::log_all();
     cpu::setup(settings.slice_us);
     Arch::apply_mitigations(settings.mitigations);
-    if blob.vms.clone().any(|vm| vm.techniques.counters) {
+    if measures {
         Arch::describe();
+        figures::measure();
         screen::show_consoles();
     }
     if let Err(what) = vm::create_all(blob, changes).and_then(|()| sample::setup()).and_then(|()| report::setup(settings.report_exits)) {

@@ -10,6 +10,7 @@ use stile_screen::{Pixels, Screen};
 
 use crate::arch::Arch;
 use crate::arch::contract::Host;
+use crate::figures;
 
 /// A frame buffer of 32-bit pixels that is mapped as device memory.
 pub struct Frame {
@@ -88,6 +89,7 @@ pub fn guest(byte: u8) {
 #[cold]
 #[inline(never)]
 fn write_guest(byte: u8) {
+    figures::byte(byte);
     // Guests end lines with CR LF; LF alone ends one here.
     if byte != b'\r' && byte.is_ascii() {
         write(format_args!("{}", char::from(byte)));

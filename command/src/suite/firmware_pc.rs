@@ -76,6 +76,7 @@ const SECURE: Firmware<'_> = Firmware {
 
 /// Media, as the emulator's arguments, which `FILE` in them follows.
 pub const DISK: [&str; 4] = ["-device", "virtio-blk-pci,drive=stick,romfile=", "-drive", "if=none,id=stick,format=raw,readonly=on,file="];
+pub const WRITABLE_DISK: [&str; 4] = ["-device", "virtio-blk-pci,drive=stick,romfile=", "-drive", "if=none,id=stick,format=raw,file="];
 pub const CD: [&str; 4] = ["-device", "ide-cd,drive=stick", "-drive", "if=none,id=stick,media=cdrom,format=raw,readonly=on,file="];
 
 /// A folder as a disk, which the emulator makes of it.
@@ -247,7 +248,10 @@ impl Machine {
         if let Some(names) = firmware.files {
             let [code, original] = names.map(|name| tree().map(|tree| tree.join("usr/share/OVMF").join(name)));
             let (code, variables) = (code?, dir.join("variables.fd"));
-            fs::copy(original?, &variables).context("copying the firmware's variables")?;
+            // A machine that starts again keeps them.
+            if !variables.exists() {
+                fs::copy(original?, &variables).context("copying the firmware's variables")?;
+            }
             command
                 .args(["-drive", &format!("if=pflash,format=raw,readonly=on,file={}", code.display())])
                 .args(["-drive", &format!("if=pflash,format=raw,file={}", variables.display())]);

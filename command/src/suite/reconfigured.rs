@@ -99,10 +99,7 @@ fn start(dir: &Path, name: &str, firmware: &Firmware<'_>, image: &Path, text: &s
 /// Copies the image, and replaces the file as its user would.
 fn with_file(dir: &Path, image: &Path, text: &str) -> Result<PathBuf> {
     let mut bytes = fs::read(image)?;
-    let has_label = |sector: &[u8]| LABEL_AT.iter().any(|&at| sector.get(at..at + LABEL.len()) == Some(LABEL));
-    let is_volume = |sector: &[u8]| has_label(sector) && sector.ends_with(&[0x55, 0xaa]);
-    let start = 512 * bytes.chunks_exact(512).position(is_volume).context("the image has no EFI system partition")?;
-    let mut volume = bytes.split_off(start);
+    let mut volume = bytes.split_off(volume(&bytes)?);
     let file_system = FileSystem::new(Cursor::new(&mut volume), FsOptions::new())?;
     let mut file = file_system.root_dir().open_file(NAME)?;
     let mut old = String::new();
@@ -116,4 +113,14 @@ fn with_file(dir: &Path, image: &Path, text: &str) -> Result<PathBuf> {
     let copy = dir.join("stick.img");
     fs::write(&copy, bytes)?;
     Ok(copy)
+}
+
+/// The offset of the file system in an image.
+///
+/// # Errors
+/// There is none.
+pub fn volume(image: &[u8]) -> Result<usize> {
+    let has_label = |sector: &[u8]| LABEL_AT.iter().any(|&at| sector.get(at..at + LABEL.len()) == Some(LABEL));
+    let is_volume = |sector: &[u8]| has_label(sector) && sector.ends_with(&[0x55, 0xaa]);
+    Ok(512 * image.chunks_exact(512).position(is_volume).context("the image has no EFI system partition")?)
 }

@@ -21,6 +21,9 @@ use crate::{Mistake, Mistakes, Place, document, units, value};
 /// The file's name, in the root directory of the file system from which firmware starts Stile.
 pub const NAME: &str = "STILE.TOML";
 
+/// The folder of a bench stick's file system that gets the figures of machines.
+pub const FIGURES: &str = "FIGURES";
+
 /// Maximum length of the file in bytes.
 pub const LONGEST: usize = 64 << 10;
 

@@ -3,6 +3,7 @@
 mod configuration;
 mod counts;
 mod failures;
+mod figures;
 mod guest;
 mod ledgers;
 mod lifecycle;

@@ -7,7 +7,7 @@ use stile_wire::Event;
 use super::power_state::State;
 use crate::arch::Arch;
 use crate::arch::contract::Host;
-use crate::{console, report, screen};
+use crate::{console, keep_figures, report, screen};
 
 /// Number of VMs being retired ([`super::retire`]), during which the machine does not end.
 pub static LEAVING: AtomicUsize = AtomicUsize::new(0);
@@ -28,6 +28,7 @@ fn shut_down() {
     console::flush();
     report::send_if_wanted();
     let failed = super::all().any(|vm| vm.power.failed.load(Ordering::Relaxed));
+    keep_figures::keep(!failed);
     console::event(&Event::End { status: u8::from(failed) });
     console::flush();
     if screen::shows_consoles() { screen::end_machine() } else { Arch::power_off() }

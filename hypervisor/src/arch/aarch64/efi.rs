@@ -11,6 +11,7 @@ use heapless::Vec;
 use stile_firmware::arm_pci::SEGMENT;
 use stile_firmware::arm_tables::ArmTables;
 use stile_firmware::root_bridge::{self, MOST_WINDOWS, Window};
+use stile_firmware::runtime::Runtime;
 use stile_firmware::{described, device_tree, efi};
 use uefi_raw::protocol::pci::root_bridge::PciRootBridgeIoProtocol;
 use uefi_raw::table::boot::{AllocateType, BootServices, MemoryType};
@@ -20,7 +21,8 @@ use uefi_raw::{Guid, Handle, Status, guid};
 
 use crate::arch::aarch64::host::bulk;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
-use crate::efi::{ACPI, Identity, MAP, PAGE, TEXT, exit, fail, find, frame_buffer, protocol, read_configuration};
+use crate::efi::{ACPI, Identity, MAP, PAGE, TEXT, exit, fail, figures, find, frame_buffer, protocol, read_configuration};
+use crate::once::Once;
 
 core::arch::global_asm!(include_str!("efi.S"));
 
@@ -45,6 +47,14 @@ struct Room {
     map: u64,
     /// Address of the buffer for the configuration file.
     text: u64,
+}
+
+/// Firmware's services. This code sets it in the image's copy.
+static RUNTIME: Once<Runtime> = Once::new();
+
+/// Returns firmware's services, if firmware started a bench stick.
+pub fn runtime() -> Option<&'static Runtime> {
+    RUNTIME.try_get()
 }
 
 unsafe extern "C" {
@@ -86,6 +96,7 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     let (time, screen) = (time(system), frame_buffer(boot));
     // SAFETY: `allocate` reserved these bytes, and nothing else refers to them.
     let text = unsafe { slice::from_raw_parts_mut(room.text as *mut u8, TEXT) };
+    let set_variable = figures::deliver(system, boot, handle, text);
     let text = match read_configuration(boot, handle, text) {
         Some(length) => text.get(..length),
         None => None,
@@ -103,6 +114,11 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     };
     // It fits: a tree from ACPI tables has a few KiB, and the reservation for a descriptor of the map has 16 bytes.
     let length = length.unwrap_or(0);
+    if let Some(runtime) = figures::runtime(set_variable, map, descriptor_size) {
+        let offset = &raw const RUNTIME as u64 - image;
+        // SAFETY: the image's copy has the static at the same offset, unset, and with no pointers. Nothing else refers to it.
+        unsafe { &*((room.image + offset) as *const Once<Runtime>) }.set(runtime);
+    }
     bulk::flush(room.image, size as usize);
     bulk::flush(room.tree, length);
     let code = efi_leave as *const () as u64;

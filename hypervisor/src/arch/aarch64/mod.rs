@@ -12,6 +12,7 @@ mod nested;
 mod panic;
 mod physical_cpu;
 mod platform;
+mod runtime;
 mod served;
 mod snapshot;
 mod vcpu;
@@ -75,6 +76,14 @@ impl Host for Arch {
 
     fn describe() {
         host::description::log();
+    }
+
+    fn prepare_variables() -> Result<bool, &'static str> {
+        runtime::prepare()
+    }
+
+    fn set_variable(part: usize, data: &[u8]) -> Result<(), usize> {
+        runtime::set_variable(part, data)
     }
 
     fn wait_for_interrupt() {

@@ -38,6 +38,20 @@ pub trait Host {
     /// at most once, by the boot CPU, before a VM is created.
     fn describe();
 
+    /// Whether UEFI firmware keeps variables for Stile: it has started a bench stick whose partition can take figures. Called at most
+    /// once, by the boot CPU, before a VM is created.
+    ///
+    /// # Errors
+    /// A description: firmware's services can't be called.
+    fn prepare_variables() -> Result<bool, &'static str>;
+
+    /// Sets a part of the figures in a variable of firmware's; without data, removes it. Called by any CPU when all VMs are off, one at a
+    /// time, after [`Self::prepare_variables`] returned true.
+    ///
+    /// # Errors
+    /// Firmware's status.
+    fn set_variable(part: usize, data: &[u8]) -> Result<(), usize>;
+
     /// Waits for a pending interrupt, which may have arrived before.
     /// [`PhysicalCpu::idle_interrupt`](super::PhysicalCpu) is called next.
     fn wait_for_interrupt();

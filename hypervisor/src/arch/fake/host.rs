@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use stile_blob::Mitigations;
 use stile_wire::Level;
@@ -88,6 +88,12 @@ impl Failure for Arch {
     }
 }
 
+/// Variables of the firmware; `None` if it keeps none.
+pub static VARIABLES: Mutex<Option<Vec<Vec<u8>>>> = Mutex::new(None);
+
+/// The part of the figures for which the firmware has no room.
+pub static FULL: AtomicUsize = AtomicUsize::new(usize::MAX);
+
 thread_local! {
     /// Called when a CPU is idle: the test generates an interrupt.
     pub static NOTHING_TO_DO: Cell<fn()> = const { Cell::new(|| panic!("nothing to do, and nothing will happen")) };
@@ -130,6 +136,22 @@ impl Host for Arch {
     fn apply_mitigations(_: Mitigations) {}
 
     fn describe() {}
+
+    fn prepare_variables() -> Result<bool, &'static str> {
+        Ok(VARIABLES.lock().unwrap().is_some())
+    }
+
+    fn set_variable(part: usize, data: &[u8]) -> Result<(), usize> {
+        let mut variables = VARIABLES.lock().unwrap();
+        let variables = variables.as_mut().ok_or(2_usize)?;
+        variables.resize(variables.len().max(part + 1), Vec::new());
+        // The firmware is full after some parts.
+        if !data.is_empty() && part == FULL.load(Ordering::SeqCst) {
+            return Err(9);
+        }
+        variables[part] = data.to_vec();
+        Ok(())
+    }
 
     fn wait_for_interrupt() {
         NOTHING_TO_DO.get()();

@@ -5,13 +5,14 @@ use core::cell::UnsafeCell;
 
 use stile_firmware::acpi::Tables;
 use stile_firmware::efi;
+use stile_firmware::runtime::Runtime;
 use uefi_raw::table::boot::{AllocateType, BootServices, MemoryType};
 use uefi_raw::table::system::SystemTable;
 use uefi_raw::{Handle, Status};
 
 use super::host::board::{self, Board, LOW};
 use super::host::instructions::cpuid;
-use crate::efi::{ACPI, Identity, MAP, PAGE, TEXT, exit, fail, find, frame_buffer, read_configuration};
+use crate::efi::{ACPI, Identity, MAP, PAGE, TEXT, exit, fail, figures, find, frame_buffer, read_configuration};
 use crate::once::Once;
 
 core::arch::global_asm!(include_str!("efi.S"));
@@ -32,6 +33,14 @@ static BOARD: Once<Board> = Once::new();
 
 unsafe extern "C" {
     fn efi_leave(image: u64) -> !;
+}
+
+/// Firmware's services.
+static RUNTIME: Once<Runtime> = Once::new();
+
+/// Returns firmware's services, if firmware started a bench stick.
+pub fn runtime() -> Option<&'static Runtime> {
+    RUNTIME.try_get()
 }
 
 /// Returns the board, if firmware started the image.
@@ -63,12 +72,16 @@ unsafe extern "C" fn efi_main(handle: Handle, system: &SystemTable, image: u64) 
     let frame_buffer = frame_buffer(boot);
     // SAFETY: nothing refers to the buffer yet, and nothing writes to it later.
     let buffer: &'static mut [u8] = unsafe { &mut *TEXT_BUFFER.0.get() };
+    let set_variable = figures::deliver(system, boot, handle, buffer);
     let length = read_configuration(boot, handle, buffer);
     let buffer: &'static [u8] = buffer;
     let configuration = length.and_then(|length| buffer.get(..length));
     let Some((map, descriptor)) = exit(boot, handle, map) else {
         return fail(system, "Stile: the firmware did not end its boot services");
     };
+    if let Some(runtime) = figures::runtime(set_variable, map, descriptor) {
+        RUNTIME.set(runtime);
+    }
     let ram = board::ram(efi::entries(map, descriptor));
     let frame_buffer = frame_buffer.filter(|buffer| board::is_apart(buffer, &ram));
     BOARD.set(Board { ram, tables, trampoline, frame_buffer, configuration });

@@ -15,6 +15,7 @@ mod interrupts;
 mod panic;
 mod physical_cpu;
 mod platform;
+mod runtime;
 mod snapshot;
 #[cfg(feature = "svm")]
 mod svm;
@@ -88,6 +89,14 @@ impl Host for Arch {
 
     fn describe() {
         boot::describe();
+    }
+
+    fn prepare_variables() -> Result<bool, &'static str> {
+        runtime::prepare()
+    }
+
+    fn set_variable(part: usize, data: &[u8]) -> Result<(), usize> {
+        runtime::set_variable(part, data)
     }
 
     fn wait_for_interrupt() {

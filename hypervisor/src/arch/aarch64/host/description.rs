@@ -7,6 +7,7 @@ use super::features::Features;
 use super::sysreg::read_sysreg;
 use super::{features, gic, pmu, timer};
 use crate::console::log;
+use crate::cpu::SCHEDULE;
 
 /// Logs the description, on the boot CPU.
 pub fn log() {
@@ -23,6 +24,7 @@ pub fn log() {
         Some(Gic::V3 { .. }) | None => ("GICv3", if board.its.is_some() { ", ITS" } else { "" }),
     };
     log!("interrupts: {kind}{note}{}", if gic::is_of_qemu() { ", QEMU's model" } else { "" });
+    log!("timers: INTIDs {:?}; maintenance interrupt: {:?}", board.timers, board.maintenance);
     let by = if board.time.is_some() { "ACPI tables" } else { "a device tree" };
     let power = match board.psci {
         Some(Conduit::Smc) => "PSCI by SMC",
@@ -34,7 +36,10 @@ pub fn log() {
         Some(port) => log!("console: {:?} at {:#x}, interrupt {:?}", port.kind, port.registers.start, port.intid),
         None => log!("console: none"),
     }
+    log!("frame buffer: {}", yes(board.frame_buffer.is_some()));
     board.ram.iter().for_each(|ram| log!("RAM: {:#x} to {:#x}", ram.start, ram.end));
+    let mode = if have.vhe { "VHE" } else { "no VHE" };
+    log!("Stile: EL2, {mode}, VMIDs of {} bits, CPUs: {}", if have.vmid16 { 16 } else { 8 }, SCHEDULE.online().len());
     log!("clock: {} Hz", timer::frequency());
     log!("counters: {}", pmu::Description);
 }

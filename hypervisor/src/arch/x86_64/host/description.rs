@@ -5,6 +5,7 @@ use super::instructions::{CpuidResult, cpuid};
 use super::{pmu, timer};
 use crate::arch::x86_64::virt::extension;
 use crate::console::log;
+use crate::cpu::SCHEDULE;
 
 /// Logs the description, on the boot CPU.
 pub fn log(board: &Board) {
@@ -20,9 +21,13 @@ pub fn log(board: &Board) {
     log!("CPU: {}, leaf 1: {:#x} {:#x} {:#x}", core::str::from_utf8(&brand[..end]).unwrap_or("?").trim(), leaf.eax, leaf.ecx, leaf.edx);
     log!("features: {:?}", extension::features());
     let tables = &board.tables;
+    log!("errata: none that Stile knows");
     log!("firmware: {} CPUs and {} I/O APICs by ACPI; power-off: {:?}", tables.cpus.len(), tables.io_apics.len(), tables.power_off);
+    log!("PCI: {} configuration spaces (MCFG); AMD's IOMMUs (IVRS): {}", tables.configuration_spaces.len(), tables.ivrs.iommus.len());
     log!("console: SPCR {:?}, DBG2 {:?}, or else port 0x3f8", tables.console, tables.debug_port);
+    log!("frame buffer: {}", if board.frame_buffer.is_some() { "yes" } else { "no" });
     board.ram.iter().for_each(|ram| log!("RAM: {:#x} to {:#x}", ram.start, ram.end));
+    log!("Stile: {:?}, CPUs: {}", extension::LEVEL, SCHEDULE.online().len());
     log!("clock: {} Hz", timer::frequency());
     log!("counters: {}", pmu::Description);
 }

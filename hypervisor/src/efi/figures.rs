@@ -1,0 +1,214 @@
+//! Figures of an earlier start of a bench stick: firmware's variables have them, and the stick's partition gets them as a file.
+//!
+//! A bench stick is a partition with the folder [`FOLDER`] that can be written to. No other image reads a variable.
+
+use stile_firmware::figures::{MOST_PARTS, PART, join};
+use stile_firmware::runtime::Runtime;
+use uefi_raw::protocol::file_system::{FileAttribute, FileMode, FileProtocolV1, FileSystemInfo};
+use uefi_raw::table::boot::BootServices;
+use uefi_raw::table::runtime::{ResetType, RuntimeServices, VariableAttributes};
+use uefi_raw::table::system::SystemTable;
+use uefi_raw::{Boolean, Guid, Handle, Status, guid};
+
+use super::{frame_buffer, root_directory, write_text};
+
+/// The vendor of the variables: Stile.
+pub const VENDOR: Guid = guid!("5d1a8a3e-2c0f-4b0e-9c62-8f0d8a6b7e41");
+/// They outlast the machine's power, and are set when boot services have ended.
+pub const ATTRIBUTES: VariableAttributes =
+    VariableAttributes::NON_VOLATILE.union(VariableAttributes::BOOTSERVICE_ACCESS).union(VariableAttributes::RUNTIME_ACCESS);
+
+/// Name of a part's variable without its last character, a letter.
+const NAME: &str = "StileFigures";
+/// Length of a variable's name, with its NUL.
+pub const NAME_LEN: usize = NAME.len() + 2;
+const _: () = assert!(MOST_PARTS <= 26);
+
+/// Folder of the partition.
+const FOLDER: &str = stile_config::boot::FIGURES;
+/// Number of files that the folder takes, `1.JSON` and so on.
+const MOST_FILES: u32 = 999;
+/// Size of a buffer for a path: 16-bit characters and a NUL.
+const PATH: usize = 24;
+
+/// NUL-terminated name of a part's variable.
+pub fn name(part: usize) -> [u16; NAME_LEN] {
+    let mut name = [0; NAME_LEN];
+    name.iter_mut().zip(NAME.bytes().chain([b'A' + part as u8])).for_each(|(to, byte)| *to = u16::from(byte));
+    name
+}
+
+/// Stores the figures of an earlier start, if there are any, on the medium from which firmware loaded the program `handle`, and ends the
+/// machine. Else returns the address of SetVariable if the medium can take figures: the image is a bench stick's. `to` is space for them.
+pub fn deliver(system: &SystemTable, boot: &BootServices, handle: Handle, to: &mut [u8]) -> Option<u64> {
+    let root = root_directory(boot, handle)?;
+    let mut path = Path::new();
+    path.add(FOLDER);
+    let folder = open(root, &path, FileMode::READ).map(close);
+    let is_writable = folder.is_some() && !is_read_only(root);
+    // SAFETY: the table of runtime services is valid while boot services are.
+    let services = unsafe { &*system.runtime_services };
+    let result = is_writable.then(|| join(|part, bytes| read(services, part, bytes), to));
+    match result {
+        Some(Ok(Some(document))) => {
+            let written = write(root, path, document);
+            close(root);
+            match written {
+                Some(path) => {
+                    remove(services);
+                    say(system, "\r\nStile: the figures of the last start are in ");
+                    path.show(system);
+                    say(system, " on this stick. Remove it, or start from it again to measure again.\r\n");
+                }
+                None => {
+                    say(
+                        system,
+                        "\r\nStile: the figures of the last start can't be written to this stick: its partition is full, or faulty.\r\n",
+                    );
+                    say(system, "Firmware keeps them. Start from a bench stick with space to get them.\r\n");
+                }
+            }
+            end(system, boot, services)
+        }
+        Some(Err(_)) => {
+            say(system, "\r\nStile: the figures of the last start are damaged, and are removed\r\n");
+            remove(services);
+        }
+        Some(Ok(None)) | None => {}
+    }
+    close(root);
+    is_writable.then_some(services.set_variable as usize as u64)
+}
+
+/// Reads the services' addresses in the final memory map.
+pub fn runtime(set_variable: Option<u64>, map: &[u8], descriptor: usize) -> Option<Runtime> {
+    Runtime::new(set_variable?, map, descriptor)
+}
+
+/// Reads a part. Returns its length.
+fn read(services: &RuntimeServices, part: usize, to: &mut [u8; PART]) -> Option<usize> {
+    let (name, mut size) = (name(part), to.len());
+    // SAFETY: boot services have not ended, so that runtime services are at their addresses; the name is NUL-terminated, and the buffer has
+    // `size` bytes.
+    let status = unsafe { (services.get_variable)(name.as_ptr(), &VENDOR, core::ptr::null_mut(), &mut size, to.as_mut_ptr()) };
+    (status == Status::SUCCESS).then_some(size)
+}
+
+/// Removes all parts.
+fn remove(services: &RuntimeServices) {
+    for part in 0..MOST_PARTS {
+        let name = name(part);
+        // SAFETY: as of `read`; without data, the variable is deleted, or there is none.
+        let _ = unsafe { (services.set_variable)(name.as_ptr(), &VENDOR, ATTRIBUTES, 0, core::ptr::null()) };
+    }
+}
+
+/// Writes a file of its own to the folder. Returns its path; `None` if that fails.
+fn write(root: *mut FileProtocolV1, folder: Path, document: &[u8]) -> Option<Path> {
+    let path = (1..=MOST_FILES).map(|number| folder.file(number)).find(|path| open(root, path, FileMode::READ).map(close).is_none())?;
+    let file = open(root, &path, FileMode::CREATE.union(FileMode::READ).union(FileMode::WRITE))?;
+    let mut size = document.len();
+    // SAFETY: firmware opened the file, and the document has `size` bytes.
+    let status = unsafe { ((*file).write)(file, &mut size, document.as_ptr().cast()) };
+    // SAFETY: firmware opened the file.
+    let flushed = unsafe { ((*file).flush)(file) };
+    let is_written = status == Status::SUCCESS && size == document.len() && flushed == Status::SUCCESS;
+    if is_written {
+        close(file);
+    } else {
+        // SAFETY: firmware opened the file, which this closes, too.
+        let _ = unsafe { ((*file).delete)(file) };
+    }
+    is_written.then_some(path)
+}
+
+/// Whether a file system can't be written to, as on a CD-ROM.
+fn is_read_only(root: *mut FileProtocolV1) -> bool {
+    /// The information, and its label, whose length firmware chooses.
+    #[repr(C, align(8))]
+    struct Buffer([u8; 256]);
+    let mut buffer = Buffer([0; 256]);
+    let mut size = buffer.0.len();
+    // SAFETY: firmware opened the root directory, and the buffer has `size` bytes.
+    let status = unsafe { ((*root).get_info)(root, &FileSystemInfo::ID, &mut size, buffer.0.as_mut_ptr().cast()) };
+    // SAFETY: the buffer is longer than the structure, aligned, and of bytes that were written; any byte is a boolean of UEFI's.
+    status != Status::SUCCESS || unsafe { (*buffer.0.as_ptr().cast::<FileSystemInfo>()).read_only } != Boolean::FALSE
+}
+
+fn open(root: *mut FileProtocolV1, path: &Path, mode: FileMode) -> Option<*mut FileProtocolV1> {
+    let mut file = core::ptr::null_mut();
+    // SAFETY: firmware opened the root directory; the path is NUL-terminated.
+    let status = unsafe { ((*root).open)(root, &mut file, path.text.as_ptr(), mode, FileAttribute::empty()) };
+    (status == Status::SUCCESS && !file.is_null()).then_some(file)
+}
+
+fn close(file: *mut FileProtocolV1) {
+    // SAFETY: firmware opened the file, and nothing uses it any more.
+    let _ = unsafe { ((*file).close)(file) };
+}
+
+/// Shows the messages until the machine is turned off, if there is a screen; else turns it off.
+fn end(system: &SystemTable, boot: &BootServices, services: &RuntimeServices) -> ! {
+    if frame_buffer(boot).is_some() {
+        say(system, "The machine stays on, so that this can be read. It can be turned off now.\r\n");
+        // SAFETY: boot services have not ended. Without a time-out, the watchdog is off.
+        let _ = unsafe { (boot.set_watchdog_timer)(0, 0, 0, core::ptr::null()) };
+    } else {
+        // SAFETY: boot services have not ended, so that runtime services are at their addresses.
+        unsafe { (services.reset_system)(ResetType::SHUTDOWN, Status::SUCCESS, 0, core::ptr::null()) }
+    }
+    loop {
+        // SAFETY: boot services have not ended.
+        let _ = unsafe { (boot.stall)(1_000_000) };
+    }
+}
+
+/// Shows a text on firmware's console.
+fn say(system: &SystemTable, text: &str) {
+    write_text(system, text.bytes().map(u16::from));
+}
+
+/// A path from the root directory. Texts are added byte by byte, since formatting needs pointers in constant data.
+#[derive(Clone, Copy)]
+struct Path {
+    text: [u16; PATH],
+    length: usize,
+}
+
+impl Path {
+    fn new() -> Path {
+        Path { text: [0; PATH], length: 0 }
+    }
+
+    /// Adds text, as far as there is room before the NUL.
+    fn add(&mut self, text: &str) {
+        text.bytes().for_each(|byte| self.push(byte));
+    }
+
+    fn push(&mut self, byte: u8) {
+        if let Some(to) = self.text.get_mut(self.length).filter(|_| self.length < PATH - 1) {
+            *to = byte.into();
+            self.length += 1;
+        }
+    }
+
+    /// The path of a numbered file in this folder.
+    fn file(self, number: u32) -> Path {
+        let mut path = self;
+        path.push(b'\\');
+        let mut unit = 1;
+        while number / unit >= 10 {
+            unit *= 10;
+        }
+        while unit > 0 {
+            path.push(b'0' + (number / unit % 10) as u8);
+            unit /= 10;
+        }
+        path.add(".JSON");
+        path
+    }
+
+    fn show(&self, system: &SystemTable) {
+        write_text(system, self.text.iter().copied().take(self.length));
+    }
+}
