@@ -8,7 +8,8 @@
 //! | where the linker put the image | code; constants; data | execute; read; read and write |
 //! | beyond the image | the pages of the schedule that are in use | read and write |
 //!
-//! Nothing is both writable and executable, and nothing is mapped twice except for the mappings that a back end's
+//! Nothing is both writable and executable but what firmware's runtime services use, in tables of their own
+//! ([`with_identity`]), and nothing is mapped twice except for the mappings that a back end's
 //! `mmu.rs` names.
 
 use core::ops::Range;

@@ -10,6 +10,7 @@ use crate::arch::contract::{Failure, Host};
 use crate::arch::{Arch, Cpu};
 use crate::backtrace::Backtrace;
 use crate::console::Emergency;
+use crate::screen;
 
 /// Number of the CPU that stops the machine, plus 1; 0 if none does.
 static STOPPING: AtomicUsize = AtomicUsize::new(0);
@@ -46,7 +47,7 @@ pub fn stop(what: fmt::Arguments<'_>, calls: Backtrace, registers: impl FnOnce(&
     let _ = tell(&mut out, what, calls, registers);
     out.event(&Event::Panic { cpu: number as u16 });
     out.event(&Event::End { status: Event::PANICKED });
-    Arch::power_off()
+    screen::end_panic()
 }
 
 fn tell(

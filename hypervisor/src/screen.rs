@@ -67,12 +67,30 @@ pub fn shows_consoles() -> bool {
     SHOWS_CONSOLES.load(Ordering::Relaxed)
 }
 
+/// What the screen of a machine that ends shows last.
+const STAYS_ON: &str = "The machine stays on, so that this can be read. It can be turned off now.\n";
+
 /// Powers the machine off, unless a screen shows why it ends, or its figures.
 pub fn end_machine() -> ! {
     if !is_on() {
         Arch::power_off()
     }
-    write(format_args!("The machine stays on, so that this can be read. It can be turned off now.\n"));
+    write(format_args!("{STAYS_ON}"));
+    stay_on()
+}
+
+/// Powers the machine off at the end of a panic, unless a screen shows figures: firmware may be at fault, which stores them. Takes no
+/// lock.
+pub fn end_panic() -> ! {
+    // A locked screen is one.
+    if !shows_consoles() || SCREEN.try_lock().is_some_and(|screen| screen.is_none()) {
+        Arch::power_off()
+    }
+    write_now(STAYS_ON);
+    stay_on()
+}
+
+fn stay_on() -> ! {
     loop {
         Arch::wait_for_interrupt();
     }
