@@ -19,6 +19,9 @@ const REDISTRIBUTOR: u64 = 2 << 16;
 /// Maximum number of ITSs that are read.
 const MOST_ITS: usize = 16;
 
+/// Private peripheral interrupts.
+const PPIS: Range<u32> = 16..32;
+
 /// Contents of the tables. Numbers of interrupts are INTIDs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArmTables {
@@ -41,7 +44,7 @@ pub struct ArmTables {
     all_its: Vec<(u32, u64), MOST_ITS>,
     /// The PCI host bridge.
     pub pci: Option<ArmPci>,
-    /// The virtual CPU interface's maintenance interrupt.
+    /// The virtual CPU interface's maintenance interrupt, if the tables name a private one.
     pub maintenance: Option<u32>,
     /// Interrupts of the timers: secure EL1's, non-secure EL1's, the virtual one, EL2's.
     pub timers: Option<[u32; 4]>,
@@ -141,7 +144,7 @@ impl ArmTables {
                 self.uids.push(uid).ok()?;
                 // Older tables end before it.
                 self.efficiency.push(u8_at(entry, 76).unwrap_or(0)).ok()?;
-                self.maintenance = self.maintenance.or(u32_at(entry, 56).filter(|&intid| intid != 0));
+                self.maintenance = self.maintenance.or(u32_at(entry, 56).filter(|intid| PPIS.contains(intid)));
                 let interfaces = [u64_at(entry, 32)?, u64_at(entry, 48)?, u64_at(entry, 40)?];
                 self.interfaces = self.interfaces.or((!interfaces.contains(&0)).then_some(interfaces));
                 let redistributor = u64_at(entry, 60)?;

@@ -17,6 +17,9 @@ const ITS_SIZE: u64 = 0x2_0000;
 const UART_SIZE: u64 = 0x1000;
 /// Sizes of the registers of a GICv2: distributor, CPU interface, virtual interface control, virtual CPU interface.
 const GICV2_SIZES: [u64; 4] = [0x1000, 0x2000, 0x1000, 0x2000];
+/// The maintenance interrupt's INTID in Arm's Base System Architecture 1.0, section 3.8 ("PPI assignments"), for a MADT that names none, or
+/// a shared interrupt, as U-Boot's does for QEMU's `sbsa-ref`.
+const MAINTENANCE: u32 = 25;
 /// Level-sensitive, active high.
 const LEVEL: u32 = 4;
 
@@ -149,9 +152,7 @@ fn interrupt_controller(tree: &mut TreeWriter<'_>, tables: &ArmTables, distribut
         let registers = core::iter::once(distributor..distributor.saturating_add(DISTRIBUTOR_SIZE));
         tree.reg(registers.chain(tables.redistributors.iter().cloned()));
     }
-    if let Some(intid) = tables.maintenance {
-        tree.cells("interrupts", &interrupt(intid));
-    }
+    tree.cells("interrupts", &interrupt(tables.maintenance.unwrap_or(MAINTENANCE)));
     tree.cells("phandle", &[GIC]);
     if let Some(its) = tables.its {
         tree.begin_at("msi-controller", Some(its));
@@ -304,6 +305,23 @@ pub(crate) mod tests {
         assert_eq!(FrameBuffer::read(node("/framebuffer@100000")), Some(screen));
         let uart = node("/serial");
         assert_eq!((spans::<4>(uart)[0].clone(), intid(&cells(&uart, "interrupts"))), (0x900_0000..0x900_1000, Some(33)));
+    }
+
+    #[test]
+    fn a_maintenance_interrupt_is_private() {
+        for (intid, described) in [(0_u32, MAINTENANCE), (41, MAINTENANCE), (28, 28)] {
+            let mut memory = machine();
+            let distributor = fields(24, &[(0, &[0x0c, 24]), (8, &0x800_0000_u64.to_le_bytes()), (20, &[3])]);
+            let mut cpu = cpu(0, 1);
+            cpu[56..60].copy_from_slice(&intid.to_le_bytes());
+            put_table(&mut memory, 0x1000, b"APIC", &[&[0; 8], &distributor[..], &cpu].concat());
+            let mut to = [0; 4096];
+            let tables = ArmTables::read(&memory, 0).unwrap();
+            let length = describe(&tables, None, None, None, [].into_iter(), [].into_iter(), &mut to).unwrap();
+            let tree = device_tree::parse(&to[..length]).unwrap();
+            let gic = tree.find_node("/interrupt-controller@8000000").unwrap();
+            assert_eq!(nodes::intid(&cells(&gic, "interrupts")), Some(described));
+        }
     }
 
     /// The MADT's distributor of a version, and CPUs with a GICv2's interfaces.
