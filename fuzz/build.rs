@@ -18,7 +18,7 @@ const PARTS: [(&str, &str, &str, &str); 28] = [
     ("resched.rs", "hypervisor/src/cpu/resched.rs", "#[repr(align(64))]", "#[cfg(test)]"),
     ("vmid.rs", "crates/paging/src/vmid.rs", "use core::sync::atomic", "#[cfg(test)]"),
     ("sequence.rs", "crates/nested-arm/src/shadow/sequence.rs", "use core::sync::atomic", "#[cfg(test)]"),
-    ("place.rs", "hypervisor/src/arch/aarch64/interrupts/place.rs", "static HERE:", "/// A vCPU's state"),
+    ("place.rs", "hypervisor/src/arch/aarch64/interrupts/place.rs", "static HERE:", "/// The private interrupts"),
     ("place_hold.rs", "hypervisor/src/arch/aarch64/interrupts/place.rs", "    fn hold(", "    /// Gives the vCPU"),
     ("place_publish.rs", "hypervisor/src/arch/aarch64/interrupts/place.rs", "    pub fn publish(", "}"),
     ("place_sending.rs", "hypervisor/src/arch/aarch64/interrupts/place.rs", "fn sending<", "/// Makes a CPU on which"),

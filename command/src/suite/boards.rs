@@ -84,9 +84,18 @@ fn image(dir: &Path, kernel: &str) -> Result<PathBuf> {
     let (config, image) = (dir.join("machine.toml"), dir.join("stile.img"));
     let vm = format!("[[vm]]\nname = \"guest\"\nkernel = \"{kernel}\"\nappend = \"stile\"\nvcpus = 4\nmemory = \"64M\"\n");
     fs::write(&config, format!("[machine]\ngic = 2\ncpus = 4\n{vm}"))?;
-    let output = Command::new(std::env::current_exe()?).arg("build").arg(config).arg("-o").arg(&image).output()?;
-    ensure!(output.status.success(), "stile build: {}", String::from_utf8_lossy(&output.stderr));
+    build(&config, &image)?;
     Ok(image)
+}
+
+/// Runs `stile build`.
+///
+/// # Errors
+/// It fails.
+pub fn build(config: &Path, image: &Path) -> Result<()> {
+    let output = Command::new(std::env::current_exe()?).arg("build").arg(config).arg("-o").arg(image).output()?;
+    ensure!(output.status.success(), "stile build: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
 }
 
 /// Debian's tree of the Raspberry Pi 4, whose console is the mini UART; without that choice it is the PL011.

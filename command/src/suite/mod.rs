@@ -44,6 +44,7 @@ mod report_in_browser;
 mod run;
 mod scenario;
 mod screen;
+mod secure_sgis;
 mod served;
 mod served_console;
 mod served_host_sockets;
@@ -110,6 +111,8 @@ fn emulated([arm, pc]: &[Programs; 2]) -> Result<Vec<Test>> {
     tests.push(Test::new(broken_tables::NAME, Arch::X86_64, broken_tables::test));
     tests.extend(broken_trees::all(arm)?);
     tests.extend(boards::TESTS.map(|(name, test)| Test::new(name, Arch::Aarch64, in_words(test))));
+    let (name, test) = secure_sgis::TEST;
+    tests.push(Test::new(name, Arch::Aarch64, in_words(test)));
     let (name, test) = u_boot::TEST;
     tests.push(Test::new(name, Arch::Aarch64, in_words(test)));
     tests.extend(soak::SHORT.map(|round| Test::new(round.name, round.arch, move || round.run())));

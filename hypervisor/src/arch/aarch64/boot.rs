@@ -13,7 +13,7 @@ use crate::arch::aarch64::host::firmware::Obstacle;
 use crate::arch::aarch64::host::probe::Probed;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 use crate::arch::aarch64::host::{
-    broadcom_power, bulk, features, firmware, gic, gicv2, mmu, probe, speculation, spin_table, timer, uart, wait_for_interrupt,
+    broadcom_power, bulk, features, firmware, gic, gicv2, mmu, probe, sgi, speculation, spin_table, timer, uart, wait_for_interrupt,
 };
 use crate::arch::aarch64::interrupts::{self, interface};
 use crate::arch::aarch64::vcpu::{debug, registers, serror, traps};
@@ -60,10 +60,8 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
         board.model = "unknown board";
     }
     let blob = address_space::blob(&board.ram, &image);
-    if board.gicv2().is_some() {
-        // SAFETY: the boot tables of boot.S map the image without restrictions, and no other CPU was started.
-        unsafe { gicv2::adopt() };
-    }
+    // SAFETY: the boot tables of boot.S map the image without restrictions, and no other CPU was started.
+    unsafe { gicv2::adopt(board.gicv2().is_some(), sgi::leave_to_firmware()) };
     mmu::setup(&board.ram, &image, &blob);
     let taken = board.taken([&image, &blob, &dtb]);
     let silent_ports = uart::setup(&mut board, &taken);

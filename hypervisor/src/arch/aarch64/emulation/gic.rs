@@ -7,7 +7,7 @@ use stile_vgic::{Delivery, Distributor, Kick, Read, Sgi, SgiRegister, Size};
 
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
-use crate::arch::aarch64::host::timer;
+use crate::arch::aarch64::host::{sgi, timer};
 use crate::arch::aarch64::interrupts::delivery::{AT_ONCE, accept, deliver, finish, pull, sync_private, synchronize};
 use crate::arch::aarch64::interrupts::interface::Interface;
 use crate::arch::aarch64::interrupts::{direct, place};
@@ -267,7 +267,7 @@ impl Device for RedistributorFrames {
         let (owner, offset) = self.owner(cpu, offset)?;
         let mut redistributor = owner.arch.redistributor.lock();
         let delivery = redistributor.write(offset, size(bytes), value);
-        let traps = redistributor.needs_trapped_sgis(place::RESERVED);
+        let traps = redistributor.needs_trapped_sgis(sgi::reserved());
         drop(redistributor);
         if let Some(trust) = &owner.vm().arch.trust {
             trust.redistributor_written(owner, traps);

@@ -3,8 +3,8 @@
 use super::interrupt::{own, timer_row};
 use crate::arch::aarch64::assigned::interrupts as messages;
 use crate::arch::aarch64::host::cpu::Cpu;
-use crate::arch::aarch64::host::gic;
 use crate::arch::aarch64::host::its::FIRST_LPI;
+use crate::arch::aarch64::host::{gic, sgi};
 use crate::arch::aarch64::interrupts::{self, delivery, trusted};
 use crate::arch::aarch64::nested;
 use crate::cpu;
@@ -36,10 +36,10 @@ pub fn idle(cpu: &mut Cpu) {
         return wake_if_pending(cpu);
     }
     gic::deactivate(intid);
-    if intid == gic::KICK {
+    if intid == sgi::KICK {
         gic::complete_acknowledge();
         cpu::take_resched(cpu);
-    } else if intid < gic::KICK {
+    } else if intid < sgi::KICK {
         trusted::arrived(cpu, intid);
     } else {
         // If it is the timer: the idle loop does its work after this.

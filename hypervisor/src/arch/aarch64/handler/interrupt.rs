@@ -8,7 +8,7 @@ use stile_vgic::Requests;
 use crate::arch::aarch64::assigned::{faults, interrupts as messages};
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::its::FIRST_LPI;
-use crate::arch::aarch64::host::{gic, gicv2};
+use crate::arch::aarch64::host::{gic, gicv2, sgi};
 use crate::arch::aarch64::interrupts::{self, delivery, interface, trusted};
 use crate::cpu::{self, Leave, Outcome};
 
@@ -41,7 +41,7 @@ fn raise_timer(cpu: &mut Cpu, intid: u32, row: RowId) -> Outcome {
 /// whose MSIs (LPIs) are frequent.
 #[inline(always)]
 pub fn other_irq<const MESSAGES: bool>(cpu: &mut Cpu, intid: u32) -> Outcome {
-    if intid == gic::KICK {
+    if intid == sgi::KICK {
         gic::drop_priority(intid);
         gic::deactivate(intid);
         gic::complete_acknowledge();
@@ -104,7 +104,7 @@ fn handle_own(cpu: &mut Cpu, intid: u32) -> Outcome {
     }
     gic::drop_priority(intid);
     gic::deactivate(intid);
-    if intid < gic::KICK {
+    if intid < sgi::KICK {
         trusted::arrived(cpu, intid);
         return Outcome::again(rows::IRQ_KICK);
     }

@@ -11,15 +11,10 @@ use super::board::{Board, Gic};
 use super::gicv2::{self, read_gic, write_gic};
 use super::mmio::Mmio;
 use super::probe;
+use super::sgi;
 use super::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
 use crate::address_space::Span;
 use crate::once::Once;
-
-/// SGI that makes a CPU check for requests: 15, as few guests with direct interrupts use that one themselves.
-pub const KICK: u32 = 15;
-
-/// Bit mask of the other SGIs. Stile takes them only at CPUs of a trusted VM (`ipi = "direct"`), whose guest sends them.
-pub const SGIS: u32 = 0xffff & !(1 << KICK);
 
 /// Priority of interrupts that guests can cause: kicks, maintenance, guests' timers.
 pub(super) const PRIORITY: u8 = 0x80;
@@ -122,7 +117,7 @@ pub(super) fn wait_for_writes(registers: &Mmio, control: usize, bit: u32) {
 /// # Errors
 /// A description, if the redistributor or the system registers are missing.
 pub fn setup_cpu(board: &Board, cpu: usize, mpidr: u64, ppis: &[u32], timer: u32) -> Result<(), &'static str> {
-    let mut enable = 1 << KICK;
+    let mut enable = 1 << sgi::kick();
     for &ppi in ppis {
         enable |= 1u32.checked_shl(ppi).ok_or("a private interrupt of the board has an INTID above 31")?;
     }
@@ -141,7 +136,7 @@ pub fn setup_cpu(board: &Board, cpu: usize, mpidr: u64, ppis: &[u32], timer: u32
     }
     let gicr = found.ok_or("no GICv3 redistributor for this CPU")?;
     REDISTRIBUTORS[cpu].store(gicr.base() as u64, Ordering::Relaxed);
-    KICKS[cpu].store(sgi1r(mpidr, KICK), Ordering::Relaxed);
+    KICKS[cpu].store(sgi1r(mpidr, sgi::kick()), Ordering::Relaxed);
 
     // Clears ProcessorSleep, and waits until ChildrenAsleep is clear.
     let waker = gicr.read32(GICR_WAKER) & !2;
@@ -183,7 +178,7 @@ fn setup_cpu_v2(cpu: usize, enable: u32, timer: u32) {
     let gicr = Mmio::new(gicd.base() - GICR_SGI);
     REDISTRIBUTORS[cpu].store(gicr.base() as u64, Ordering::Relaxed);
     let (kept, sgir) = gicv2::setup_private(gicd);
-    KICKS[cpu].store((sgir | KICK).into(), Ordering::Relaxed);
+    KICKS[cpu].store((sgir | sgi::kick()).into(), Ordering::Relaxed);
     for word in 0..8 {
         gicd.write32(GICD_IPRIORITYR + word * 4, u32::from_ne_bytes([PRIORITY; 4]));
     }

@@ -14,8 +14,10 @@
 .set ENDS, 4                        // not an address: whether ends of linked interrupts need maintenance
 
 // The register in which the GIC names the sender of an SGI is also that by which it is ended: the CPU keeps it in between.
+.global gicv2_read_ICC_IAR1_EL1
 gicv2_read_ICC_IAR1_EL1:
-    str     x1, [sp, #-16]!
+    str     x1, [sp, #-16]!         // or a branch to sgi.S, which does this and goes on here
+gicv2_acknowledge:
     base    x1, GICC
     ldr     w0, [x1, #0xc]          // GICC_IAR
     mrs     x1, tpidr_el2
@@ -25,6 +27,7 @@ gicv2_read_ICC_IAR1_EL1:
     ret
 
 .macro end name, frame, register
+.global gicv2_write_\name
 gicv2_write_\name:
     str     x1, [sp, #-16]!
     lsr     w1, w0, #4

@@ -103,6 +103,23 @@ static GICV2_BASES: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
 /// is still high; another access to the GIC does.
 const ENDS: usize = 4;
 
+unsafe extern "C" {
+    // Entries of gicv2.S, and of sgi.S.
+    static gicv2_read_ICC_IAR1_EL1: u32;
+    static gicv2_write_ICC_EOIR1_EL1: u32;
+    static gicv2_write_ICC_DIR_EL1: u32;
+    static sgi_read_iar: u32;
+    static sgi_read_iar_v2: u32;
+    static sgi_write_eoir: u32;
+    static sgi_write_dir: u32;
+}
+
+/// Instructions that acknowledge, end and deactivate interrupts, but for their general register: MRS of ICC_IAR1_EL1, MSR of
+/// ICC_EOIR1_EL1 and ICC_DIR_EL1.
+const OF_INTERRUPTS: [u32; 3] = [0xd538_cc00, 0xd518_cc20, 0xd518_cb20];
+/// The general register of such an instruction.
+const REGISTER: u32 = 0x1f;
+
 static PRESENT: AtomicBool = AtomicBool::new(false);
 
 /// Whether the machine has a GICv2, as [`Board::gicv2`](super::board::Board::gicv2) has it: one load, for the exit path.
@@ -110,29 +127,55 @@ pub fn is_present() -> bool {
     PRESENT.load(Ordering::Relaxed)
 }
 
-/// Replaces the sites.
+/// Replaces the sites: all on a machine with a GICv2 (`present`), else those at which SGIs have numbers, if some SGIs are
+/// firmware's (`shared`).
 ///
 /// # Safety
 /// The boot tables are in use, in which code is writable, and no other CPU runs.
-pub unsafe fn adopt() {
-    PRESENT.store(true, Ordering::Relaxed);
+pub unsafe fn adopt(present: bool, shared: bool) {
+    PRESENT.store(present, Ordering::Relaxed);
     let (start, end) = (&raw const __gic_sites_start, &raw const __gic_sites_end);
     // SAFETY: the linker script places the array between the two symbols, and nothing changes it.
     let sites = unsafe { core::slice::from_raw_parts(start, end.offset_from_unsigned(start)) };
     for site in sites {
         let at = |word: &i32| (&raw const *word as u64).wrapping_add_signed((*word).into());
         let (instruction, replacement) = (at(&site.instruction), at(&site.replacement));
-        // B: the image is shorter than its range, 128 MiB.
-        let branch = 0b101 << 26 | (replacement.wrapping_sub(instruction) >> 2) as u32 & 0x3ff_ffff;
-        // SAFETY: a site is an instruction of Stile's, writable by this function's contract. The cache maintenance (Arm ARM,
-        // Self-modifying code) is complete before the instruction is executed next.
-        unsafe {
-            (instruction as *mut u32).write_volatile(branch);
-            core::arch::asm!("dc cvau, {0}", "dsb ish", "ic ivau, {0}", in(reg) instruction, options(nostack, preserves_flags));
+        // SAFETY: a site is an instruction of Stile's.
+        let word = unsafe { (instruction as *const u32).read_volatile() };
+        if present || shared && OF_INTERRUPTS.contains(&(word & !REGISTER)) {
+            // SAFETY: by this function's contract.
+            unsafe { redirect(instruction, replacement) };
         }
+    }
+    let entries = match present {
+        true => &[(&raw const gicv2_read_ICC_IAR1_EL1, &raw const sgi_read_iar_v2)][..],
+        false => &[
+            (&raw const gicv2_read_ICC_IAR1_EL1, &raw const sgi_read_iar),
+            (&raw const gicv2_write_ICC_EOIR1_EL1, &raw const sgi_write_eoir),
+            (&raw const gicv2_write_ICC_DIR_EL1, &raw const sgi_write_dir),
+        ],
+    };
+    for &(entry, replacement) in entries.iter().filter(|_| shared) {
+        // SAFETY: an entry is an instruction, writable by this function's contract.
+        unsafe { redirect(entry as u64, replacement as u64) };
     }
     // SAFETY: barriers change no register and no memory.
     unsafe { core::arch::asm!("dsb ish", "isb", options(nostack, preserves_flags)) };
+}
+
+/// Replaces an instruction with a branch.
+///
+/// # Safety
+/// `instruction` is the address of one of Stile's, which is writable, and no other CPU runs.
+unsafe fn redirect(instruction: u64, to: u64) {
+    // B: the image is shorter than its range, 128 MiB.
+    let branch = 0b101 << 26 | (to.wrapping_sub(instruction) >> 2) as u32 & 0x3ff_ffff;
+    // SAFETY: it is writable by this function's contract. The cache maintenance (Arm ARM, Self-modifying code) is complete before
+    // the instruction is executed next.
+    unsafe {
+        (instruction as *mut u32).write_volatile(branch);
+        core::arch::asm!("dc cvau, {0}", "dsb ish", "ic ivau, {0}", in(reg) instruction, options(nostack, preserves_flags));
+    }
 }
 
 const GICD_CTLR: usize = 0x0;

@@ -19,6 +19,7 @@ mod pl011;
 pub mod pmu;
 pub mod probe;
 pub mod redistributor;
+pub mod sgi;
 pub mod smmu;
 pub mod speculation;
 pub mod spin_table;

@@ -3,7 +3,8 @@
 
 use stile_vgic::{Direct, HIGHEST_PRIORITY, HostPriorities, Observed};
 
-use super::gic::{KICK, OWN, PRIORITY, redistributor, set_priority, wait_for_writes};
+use super::gic::{OWN, PRIORITY, redistributor, set_priority, wait_for_writes};
+use super::sgi;
 use super::sysreg::dsb_ish;
 use core::sync::atomic::Ordering;
 
@@ -31,7 +32,7 @@ pub fn hand_over(cpu: usize, direct: &Direct, priorities: HostPriorities) {
     for (intid, &priority) in (0..).zip(&direct.priorities).filter(|(intid, _)| direct.all >> intid & 1 != 0) {
         set_priority(&gicr, SGI, intid, priorities.of_guest(priority));
     }
-    set_priority(&gicr, SGI, KICK, HIGHEST_PRIORITY);
+    set_priority(&gicr, SGI, sgi::kick(), HIGHEST_PRIORITY);
     gicr.write32(ISPENDR0, direct.pending);
     gicr.write32(ICACTIVER0, direct.deactivate);
     gicr.write32(ISENABLER0, direct.enabled);
@@ -54,7 +55,7 @@ pub fn take_back(cpu: usize, all: u32, sgis: u32) -> Observed {
     let active = gicr.read32(ISACTIVER0) & all;
     gicr.write32(ICPENDR0, pending);
     gicr.write32(ICACTIVER0, active & SGIS);
-    for intid in (0..32).filter(|intid| (all | 1 << KICK) >> intid & 1 != 0) {
+    for intid in (0..32).filter(|intid| (all | 1 << sgi::kick()) >> intid & 1 != 0) {
         set_priority(&gicr, SGI, intid, PRIORITY);
     }
     // Other late SGIs stay pending until `strays` finds them.
@@ -81,7 +82,7 @@ pub fn ignore(cpu: usize, sgis: u32) {
 /// Takes guests' SGIs that are pending at a CPU where no vCPU is direct: clears them, and returns their bit mask.
 pub fn take_late_sgis(cpu: usize) -> u32 {
     let gicr = redistributor(cpu);
-    let pending = gicr.read32(ISPENDR0) & SGIS & !(1 << KICK);
+    let pending = gicr.read32(ISPENDR0) & SGIS & !(1 << sgi::kick());
     if pending != 0 {
         gicr.write32(ICPENDR0, pending);
         // Complete before another vCPU may become direct there.
@@ -93,6 +94,6 @@ pub fn take_late_sgis(cpu: usize) -> u32 {
 /// Makes a kick end the WFI of a CPU with direct interrupts. Its guest must be unable to run: it would take the kick
 /// as its own.
 pub fn let_kick_wake(cpu: usize) {
-    redistributor(cpu).write32(ISENABLER0, 1 << KICK);
+    redistributor(cpu).write32(ISENABLER0, 1 << sgi::kick());
     dsb_ish();
 }

@@ -17,14 +17,14 @@ use stile_sched::CpuId;
 use stile_vgic::{HostPriorities, ListRegisters, Owner};
 
 use super::interface::Interface;
-use super::place::{ALL, Place, RESERVED, find, owner};
+use super::place::{Place, all, find, owner};
 use super::trusted::{self, Trust};
 use super::{claims, delivery, physical_interface};
 use crate::arch::aarch64::assigned::injection;
 use crate::arch::aarch64::exit::vectors::{self, Vectors};
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
-use crate::arch::aarch64::host::{features, gic, redistributor, timer};
+use crate::arch::aarch64::host::{features, gic, redistributor, sgi, timer};
 use crate::arch::aarch64::vcpu::traps::{self, CpuInterface};
 use crate::cpu::{self, Leave, Outcome, SCHEDULE};
 use crate::vm::{Vcpu, Vm};
@@ -148,7 +148,7 @@ fn try_enter(cpu: &Cpu, vcpu: &'static Vcpu, place: &Place, priorities: HostPrio
         false => {
             let mut interface = Interface::new(cpu.index, vcpu);
             let mut distributor = vcpu.vm().arch.distributor.lock();
-            let (direct, kick) = vcpu.arch.redistributor.lock().enter_direct(&mut distributor, &mut interface, RESERVED);
+            let (direct, kick) = vcpu.arch.redistributor.lock().enter_direct(&mut distributor, &mut interface, sgi::reserved());
             drop(distributor);
             delivery::deliver(vcpu.vm(), kick);
             direct
@@ -196,7 +196,7 @@ fn leave(cpu: &Cpu, vcpu: &Vcpu, place: &Place) {
         true => physical_interface::all_written_to(interface.vmcr()),
         false => physical_interface::written_to(interface.vmcr()),
     };
-    let active = redistributor::stop(cpu.index) & ALL;
+    let active = redistributor::stop(cpu.index) & all();
     let mut redistributor = vcpu.arch.redistributor.lock();
     let ap1r = match gic::priorities() {
         Some(priorities) => {
@@ -207,7 +207,7 @@ fn leave(cpu: &Cpu, vcpu: &Vcpu, place: &Place) {
     gic::open_interface();
     let (_, ap0r, _) = interface.read_state();
     interface.write_state(vmcr.0, &ap0r, &ap1r);
-    let observed = redistributor::take_back(cpu.index, ALL, trusted::sgis_at(cpu.index));
+    let observed = redistributor::take_back(cpu.index, all(), trusted::sgis_at(cpu.index));
     redistributor.leave_direct(observed, &interface);
     redistributor.accept(vcpu.arch.requests.take());
     drop(redistributor);
@@ -278,7 +278,7 @@ pub fn running_priority(vcpu: &Vcpu) -> Option<u64> {
 /// Handles a write of ICC_DIR_EL1 by a guest whose interrupts are direct. Returns false if they aren't.
 pub fn deactivate(vcpu: &Vcpu, intid: u32) -> bool {
     let direct = is_here(vcpu);
-    if direct && ALL.checked_shr(intid).is_some_and(|bits| bits & 1 != 0) {
+    if direct && all().checked_shr(intid).is_some_and(|bits| bits & 1 != 0) {
         gic::deactivate(intid);
     }
     direct

@@ -11,14 +11,9 @@ use super::claims;
 use crate::address_space;
 use crate::arch::aarch64::host::cpu::{Cpu, this_index};
 use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
-use crate::arch::aarch64::host::{gic, redistributor, timer};
+use crate::arch::aarch64::host::{gic, redistributor, sgi, timer};
 use crate::arena::{self, Arena};
 use crate::vm::{self, NOWHERE, Vcpu};
-
-/// SGIs that the guest never has in hardware.
-pub const RESERVED: u32 = 1 << gic::KICK;
-/// The private interrupts that it has.
-pub const ALL: u32 = gic::SGIS | super::linked(false);
 
 /// Entries of a second-stage root, and the bytes that each is for (4 KiB granule, level 1).
 const ENTRIES: usize = PAGE_SIZE as usize / 8;
@@ -33,6 +28,11 @@ static HERE: [AtomicU16; MAX_CPUS] = [const { AtomicU16::new(NOBODY) }; MAX_CPUS
 const NOBODY: u16 = u16::MAX;
 /// CPUs that are about to send to, or to revoke, a vCPU that they found direct. It stays so until they are done.
 static SENDING: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
+
+/// The private interrupts that a guest has in hardware, as bits.
+pub fn all() -> u32 {
+    sgi::others() | super::linked(false)
+}
 
 /// A vCPU's state for direct interrupts.
 pub struct Place {
@@ -154,8 +154,9 @@ impl Place {
     /// Sends the requests of the vCPU, which is held direct on `cpu`.
     fn send_all(&self, pending: &PendingRequests, cpu: usize) {
         let requests = pending.take();
-        requests.sgis().filter(|intid| ALL >> intid & 1 != 0).for_each(|intid| gic::send_sgi(cpu, intid));
-        if pending.put_back(requests, ALL) {
+        let all = all();
+        requests.sgis().filter(|intid| all >> intid & 1 != 0).for_each(|intid| gic::send_sgi(cpu, intid));
+        if pending.put_back(requests, all) {
             self.revoke(cpu);
         }
     }
@@ -244,8 +245,8 @@ pub fn is_confined(cpu: usize) -> bool {
 /// Sends an SGI to a vCPU that is direct, from CPU `me`. False if it isn't, or can't be sent this way.
 #[inline(always)]
 pub fn send(target: &Vcpu, me: usize, intid: u32) -> bool {
-    let Some(place) = target.arch.direct else { return false };
-    ALL >> (intid & 31) & 1 != 0
+    let Some(place) = target.arch.reachable else { return false };
+    intid != sgi::KICK
         && place.hold(me, |cpu| {
             gic::send_sgi(cpu, intid);
             // Sent before this CPU releases the vCPU.

@@ -19,7 +19,7 @@ use super::delivery;
 use super::interface;
 use super::place::{Place, find};
 use crate::arch::aarch64::host::cpu::Cpu;
-use crate::arch::aarch64::host::{board, gic, redistributor};
+use crate::arch::aarch64::host::{board, gic, redistributor, sgi};
 use crate::console::log;
 use crate::cpu;
 use crate::vm::Vcpu;
@@ -42,7 +42,7 @@ pub fn owner_at(cpu: usize) -> Option<Owner> {
 
 /// Bit mask of the SGIs, besides the kick, that Stile takes on a CPU.
 pub fn sgis_at(cpu: usize) -> u32 {
-    if owner_at(cpu).is_some() { gic::SGIS } else { 0 }
+    if owner_at(cpu).is_some() { sgi::others() } else { 0 }
 }
 
 /// Handles an SGI other than a kick that arrived at this CPU while no vCPU is direct, and that was acknowledged and
@@ -77,7 +77,7 @@ impl Trust {
         for (vcpu, cpus) in cpus().enumerate() {
             let Some(cpu) = cpus.first().map(CpuId::index) else { continue };
             OWNERS[cpu].store(u16::from_be_bytes([vm as u8, vcpu as u8]), Ordering::Relaxed);
-            redistributor::accept(cpu, gic::SGIS);
+            redistributor::accept(cpu, sgi::others());
         }
         Some(Trust { vm: vm as u8, needs_trapped: [const { AtomicU64::new(0) }; VCPU_WORDS] })
     }
@@ -121,7 +121,7 @@ impl Drop for Trust {
     /// Releases the CPUs of a retired VM.
     fn drop(&mut self) {
         for cpu in self.cpus() {
-            redistributor::ignore(cpu, gic::SGIS);
+            redistributor::ignore(cpu, sgi::others());
             OWNERS[cpu].store(NOBODY, Ordering::Relaxed);
         }
     }

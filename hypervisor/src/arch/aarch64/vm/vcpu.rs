@@ -9,7 +9,7 @@ use stile_lock::TicketLock;
 use stile_sched::VcpuId;
 use stile_vgic::{Config, PendingRequests, Redistributor, Shortcuts};
 
-use crate::arch::aarch64::host::board;
+use crate::arch::aarch64::host::{board, sgi};
 use crate::arch::aarch64::interrupts::{self, interface, place, trusted};
 use crate::arch::aarch64::nested;
 use crate::arch::aarch64::vcpu::context::VcpuContext;
@@ -30,6 +30,8 @@ pub struct Vcpu {
     pub requests: PendingRequests,
     /// State for direct interrupts, if configured.
     pub direct: Option<&'static place::Place>,
+    /// The same for senders of an SGI, where all SGIs but the kick are guests'. Beside firmware with SGIs of its own they request it.
+    pub reachable: Option<&'static place::Place>,
     /// It has an EL2, is configured for direct interrupts, or has a vPE. Set before it runs.
     pub special: AtomicBool,
     /// Constants of its virtual CPU interface.
@@ -68,6 +70,7 @@ impl VcpuPart for Vcpu {
             nested.nv_mode = nested::nv_mode::NvMode::new(techniques.nested);
             context.nested = Some(nested);
         }
+        let direct = place::Place::new(techniques, arena)?;
         Ok(Vcpu {
             index,
             has_el2,
@@ -85,7 +88,8 @@ impl VcpuPart for Vcpu {
             })),
             requests: PendingRequests::new(),
             special: AtomicBool::new(has_el2 || techniques.interrupts == Interrupts::Direct),
-            direct: place::Place::new(techniques, arena)?,
+            direct,
+            reachable: direct.filter(|_| sgi::kick() == sgi::KICK),
             interface: if common_binary_point { interface::Kind::COMMON_BINARY_POINT } else { interface::Kind::PLAIN },
             shortcuts: Shortcuts::new(),
         })
