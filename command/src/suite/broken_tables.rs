@@ -18,16 +18,19 @@ pub const NAME: &str = "long/broken-tables";
 const BOOTS: u64 = 100;
 
 /// A refusal of Stile's, and a panic.
-const REFUSED: &str = "Stile can't run here: ";
-const PANIC: &str = "panic: ";
+pub const REFUSED: &str = "Stile can't run here: ";
+pub const PANIC: &str = "panic: ";
 
 /// Size of a table's header, and the offsets of its length and its checksum.
-const HEADER: usize = 36;
+pub const HEADER: usize = 36;
 const LENGTH: usize = 4;
 const CHECKSUM: usize = 9;
 
+/// The root pointer, among tables' names.
+pub const ROOT_POINTER: &[u8; 4] = b"RSD ";
+
 /// Tables that are changed: those that Stile reads.
-const TABLES: [&[u8; 4]; 9] = [b"APIC", b"SRAT", b"MCFG", b"FACP", b"SPCR", b"DBG2", b"IVRS", b"RSDT", b"RSD "];
+const TABLES: [&[u8; 4]; 9] = [b"APIC", b"SRAT", b"MCFG", b"FACP", b"SPCR", b"DBG2", b"IVRS", b"RSDT", ROOT_POINTER];
 
 /// A machine with all of these tables: two nodes, an IOMMU, and two consoles.
 const MACHINE: [&str; 10] = [
@@ -80,7 +83,10 @@ fn run(dir: &Path, image: &Path, tables: &[PathBuf; 2], boot: u64, changes: &mut
     let mut machine = Machine::start(&dir, &Firmware { cpu: AMD_V, ..BIOS }, ["-vga", "none", "-kernel", ""], image, &more)?;
     let mut debugger = Debugger::connect(&dir)?;
     debugger.run_to(entry(&fs::read(image)?)?)?;
-    change(&mut debugger, &mut Random(boot), changes)?;
+    let mut random = Random(boot);
+    let chosen = TABLES[random.below(TABLES.len())];
+    let found = find(&mut debugger, chosen)?;
+    change(&mut debugger, chosen, found, &mut random, changes)?;
     debugger.leave()?;
     // On either port: a changed SPCR may name none.
     let output = |machine: &Machine| machine.serial() + &String::from_utf8_lossy(&fs::read(&second).unwrap_or_default());
@@ -100,17 +106,27 @@ fn entry(image: &[u8]) -> Result<u64> {
 }
 
 /// A word of four bytes.
-fn word(bytes: &[u8], at: usize) -> Result<u64> {
+///
+/// # Errors
+/// The bytes end before.
+pub fn word(bytes: &[u8], at: usize) -> Result<u64> {
     let word = bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).context("a table ends early")?;
     Ok(u32::from_le_bytes(word).into())
 }
 
-/// Changes some bytes of a table, and mostly its checksum, too.
-fn change(debugger: &mut Debugger, random: &mut Random, changes: &mut Vec<String>) -> Result<()> {
-    let chosen = TABLES[random.below(TABLES.len())];
-    let (address, mut table) = find(debugger, chosen)?;
+/// Changes some bytes of a table at an address, and mostly its checksum, too.
+///
+/// # Errors
+/// The emulator refuses.
+pub fn change(
+    debugger: &mut Debugger,
+    chosen: &[u8; 4],
+    (address, mut table): (u64, Vec<u8>),
+    random: &mut Random,
+    changes: &mut Vec<String>,
+) -> Result<()> {
     let name = String::from_utf8_lossy(chosen).into_owned();
-    let (checksum, start) = if chosen == b"RSD " { (8, 0) } else { (CHECKSUM, if random.below(5) == 0 { 0 } else { HEADER }) };
+    let (checksum, start) = if chosen == ROOT_POINTER { (8, 0) } else { (CHECKSUM, if random.below(5) == 0 { 0 } else { HEADER }) };
     for _ in 0..[1, 1, 2, 4, 16][random.below(5)] {
         let at = start + random.below(table.len() - start);
         let value = [table[at] ^ 1 << random.below(8), random.below(256) as u8, 0, u8::MAX][random.below(4)];
@@ -124,6 +140,15 @@ fn change(debugger: &mut Debugger, random: &mut Random, changes: &mut Vec<String
     debugger.write(address, &table)
 }
 
+/// Reads a table.
+///
+/// # Errors
+/// The emulator refuses.
+pub fn read(debugger: &mut Debugger, address: u64) -> Result<Vec<u8>> {
+    let length = word(&debugger.read(address, HEADER)?, LENGTH)?;
+    debugger.read(address, length as usize)
+}
+
 /// The address and the bytes of a table, or of the root pointer, "RSD PTR ".
 fn find(debugger: &mut Debugger, name: &[u8; 4]) -> Result<(u64, Vec<u8>)> {
     const BIOS_AREA: u64 = 0xe_0000;
@@ -133,21 +158,17 @@ fn find(debugger: &mut Debugger, name: &[u8; 4]) -> Result<(u64, Vec<u8>)> {
     let area = debugger.read(BIOS_AREA, 0x2_0000)?;
     let at = area.windows(8).step_by(16).position(|bytes| bytes == b"RSD PTR ").context("the BIOS has no root pointer")? * 16;
     let root = area.get(at..at + ROOT).context("the root pointer ends early")?;
-    if name == b"RSD " {
+    if name == ROOT_POINTER {
         return Ok((BIOS_AREA + at as u64, root.to_vec()));
     }
-    let mut read = |address: u64| -> Result<Vec<u8>> {
-        let length = word(&debugger.read(address, HEADER)?, LENGTH)?;
-        debugger.read(address, length as usize)
-    };
     let address = word(root, RSDT)?;
-    let rsdt = read(address)?;
+    let rsdt = read(debugger, address)?;
     if name == b"RSDT" {
         return Ok((address, rsdt));
     }
     for at in (HEADER..rsdt.len()).step_by(4) {
         let address = word(&rsdt, at)?;
-        let table = read(address)?;
+        let table = read(debugger, address)?;
         if table.starts_with(name) {
             return Ok((address, table));
         }
@@ -173,10 +194,11 @@ fn dbg2() -> Vec<u8> {
 }
 
 /// Numbers that look random, the same for each seed: SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators").
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn below(&mut self, end: usize) -> usize {
+    /// The next one, below a limit.
+    pub fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

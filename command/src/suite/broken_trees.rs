@@ -28,6 +28,8 @@ impl Case {
     }
 }
 
+const MACHINE: &str = "virt,virtualization=on,gic-version=3";
+
 const LONG: &str = "firmware/long-tree";
 
 /// Addresses, of two cells: the distributor's, the first redistributor's, and one without a device.
@@ -98,7 +100,7 @@ pub fn all(programs: &Programs) -> Result<Vec<Test>> {
 /// A tree that is longer than the boot protocol allows, by space behind its blocks.
 fn long(kernel: &str) -> Result<Scenario> {
     const LENGTH: u32 = 3 << 20;
-    let mut tree = tree(&[])?;
+    let mut tree = tree(MACHINE, &[])?;
     tree.resize(LENGTH as usize, 0);
     tree[4..8].copy_from_slice(&LENGTH.to_be_bytes());
     let scenario =
@@ -109,7 +111,7 @@ fn long(kernel: &str) -> Result<Scenario> {
 
 impl Case {
     fn scenario(&self, kernel: &str) -> Result<Scenario> {
-        let mut tree = tree(self.options)?;
+        let mut tree = tree(MACHINE, self.options)?;
         for [from, to] in self.changes {
             let at = tree.windows(from.len()).position(|bytes| bytes == *from).with_context(|| format!("{} changes nothing", self.name))?;
             tree[at..at + to.len()].copy_from_slice(to);
@@ -122,11 +124,14 @@ impl Case {
     }
 }
 
-/// The tree of the emulator with some options, without the space behind it.
-fn tree(options: &[&str]) -> Result<Vec<u8>> {
+/// The tree of an emulated machine with some options, without the space behind it.
+///
+/// # Errors
+/// The emulator refuses.
+pub fn tree(machine: &str, options: &[&str]) -> Result<Vec<u8>> {
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("tree");
-    let machine = format!("virt,virtualization=on,gic-version=3,dumpdtb={}", file.display());
+    let machine = format!("{machine},dumpdtb={}", file.display());
     let fixed = ["-M", &machine, "-cpu", "max", "-smp", "1", "-m", "512M", "-display", "none"];
     let output = Command::new("qemu-system-aarch64").args(fixed).args(options).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

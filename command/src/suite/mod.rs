@@ -60,6 +60,7 @@ mod switches;
 mod system_disk;
 mod table;
 mod test;
+mod thinned_trees;
 mod together;
 mod topology;
 mod traced;
@@ -109,6 +110,7 @@ fn emulated([arm, pc]: &[Programs; 2]) -> Result<Vec<Test>> {
     tests.extend(reconfigured::TESTS.map(|(name, arch, test)| Test::new(name, arch, in_words(test))));
     tests.push(Test::new(starved::NAME, Arch::X86_64, in_words(starved::test)));
     tests.push(Test::new(broken_tables::NAME, Arch::X86_64, broken_tables::test));
+    tests.push(Test::new(thinned_trees::NAME, Arch::Aarch64, thinned_trees::test));
     tests.extend(broken_trees::all(arm)?);
     tests.extend(boards::TESTS.map(|(name, test)| Test::new(name, Arch::Aarch64, in_words(test))));
     let (name, test) = secure_sgis::TEST;
