@@ -356,3 +356,19 @@ fn an_end_by_the_bit_is_found_by_the_next_interrupt() {
     apic.pages().receive(fixed(0x32, false));
     assert_eq!((apic.acknowledge(), bit.is_set()), (Some(0x32), false));
 }
+
+/// An interrupt that was not delivered is the APIC's again, even if another processor of the guest has cleared the bit.
+#[test]
+fn an_interrupt_that_was_not_delivered_is_requested_again() {
+    let bit = Bit(Box::leak(Box::default()));
+    let mut apic = enabled::<Bit>();
+    apic.set_eoi_bit(Some(bit));
+    for clears in [false, true] {
+        apic.pages().receive(fixed(0x61, false));
+        assert_eq!((apic.acknowledge(), bit.is_set()), (Some(0x61), true));
+        assert!(!clears || bit.ends());
+        assert!(apic.put_back(0x61) && !bit.is_set());
+        assert_eq!(apic.acknowledge(), Some(0x61));
+        assert!(bit.ends() && !apic.put_back(0x62));
+    }
+}

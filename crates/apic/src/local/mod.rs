@@ -411,14 +411,17 @@ impl<'a, B: EoiBit> LocalApic<'a, B> {
     /// Reverts an acknowledge whose interrupt could not be delivered: it is requested again. Returns false, without effect,
     /// if this APIC has not acknowledged it.
     pub fn put_back(&mut self, vector: u8) -> bool {
-        self.take_back_eoi();
-        let was_taken = self.pages.contains(offset::ISR, vector);
-        if was_taken {
+        // Another processor of the guest may have cleared the bit.
+        if !self.eoi.revoke(vector) {
+            self.take_back_eoi();
+            if !self.pages.contains(offset::ISR, vector) {
+                return false;
+            }
             self.services.remove(self.pages, offset::ISR, vector);
-            self.requests.insert(self.pages, offset::IRR, vector);
-            self.changed = true;
         }
-        was_taken
+        self.requests.insert(self.pages, offset::IRR, vector);
+        self.changed = true;
+        true
     }
 
     /// TPR; CR8 is its bits 7:4.

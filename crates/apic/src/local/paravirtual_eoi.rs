@@ -71,4 +71,13 @@ impl<B: EoiBit> ParavirtualEoi<B> {
         self.lent = None;
         bit.take().then_some(self.vector)
     }
+
+    /// Takes the bit back from an interrupt that was not delivered, so that its guest can't have ended it. Returns whether it was lent
+    /// for this one.
+    pub(super) fn revoke(&mut self, vector: u8) -> bool {
+        let Some(bit) = self.lent.filter(|_| self.vector == vector) else { return false };
+        self.lent = None;
+        bit.take();
+        true
+    }
 }
