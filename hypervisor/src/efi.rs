@@ -9,7 +9,6 @@ pub mod figures;
 use core::slice;
 
 use stile_config::boot::{LONGEST, NAME};
-use stile_firmware::Memory;
 use stile_firmware::frame_buffer::FrameBuffer;
 use uefi_raw::protocol::console::{GraphicsOutputProtocol, GraphicsPixelFormat, SimpleTextOutputProtocol};
 use uefi_raw::protocol::file_system::{FileAttribute, FileMode, FileProtocolV1, SimpleFileSystemProtocol};
@@ -29,15 +28,13 @@ pub const MAP: usize = 64 << 10;
 /// Size of a buffer for the file: the longest, and a byte by which longer ones are known.
 pub const TEXT: usize = LONGEST + 1;
 
-/// Identity mapping, as set up by firmware.
-pub struct Identity;
-
-impl Memory for Identity {
-    fn bytes(&self, address: u64, len: usize) -> Option<&[u8]> {
-        // SAFETY: firmware's tables give addresses of memory. A wrong address faults into firmware's exception
-        // handler, which reports it.
-        (address != 0).then(|| unsafe { slice::from_raw_parts(address as *const u8, len) })
-    }
+/// Fetches the memory map into a buffer of [`MAP`] bytes. Returns it, the size of its descriptors, and its key.
+pub fn memory_map(boot: &BootServices, at: u64) -> Option<(&'static [u8], usize, usize)> {
+    let (mut size, mut key, mut descriptor, mut version) = (MAP, 0, 0, 0);
+    // SAFETY: boot services have not ended, and the buffer has `MAP` bytes.
+    let status = unsafe { (boot.get_memory_map)(&mut size, at as *mut _, &mut key, &mut descriptor, &mut version) };
+    // SAFETY: firmware wrote `size` bytes of the buffer.
+    (status == Status::SUCCESS).then(|| (unsafe { slice::from_raw_parts(at as *const u8, size) }, descriptor, key))
 }
 
 /// Looks up a table in the configuration table.
@@ -126,13 +123,11 @@ pub fn exit(boot: &BootServices, handle: Handle, at: u64) -> Option<(&'static [u
     // The map may change while it is fetched; the second attempt then succeeds (UEFI Specification,
     // EFI_BOOT_SERVICES.ExitBootServices).
     for _ in 0..2 {
-        let (mut size, mut key, mut descriptor, mut version) = (MAP, 0, 0, 0);
-        // SAFETY: boot services have not ended, and the buffer has `MAP` bytes.
-        let status = unsafe { (boot.get_memory_map)(&mut size, at as *mut _, &mut key, &mut descriptor, &mut version) };
-        // SAFETY: boot services have not ended, and the key belongs to the map just read.
-        if status == Status::SUCCESS && unsafe { (boot.exit_boot_services)(handle, key) } == Status::SUCCESS {
-            // SAFETY: firmware wrote `size` bytes of the buffer.
-            return Some((unsafe { slice::from_raw_parts(at as *const u8, size) }, descriptor));
+        if let Some((map, descriptor, key)) = memory_map(boot, at)
+            // SAFETY: boot services have not ended, and the key belongs to the map just read.
+            && unsafe { (boot.exit_boot_services)(handle, key) } == Status::SUCCESS
+        {
+            return Some((map, descriptor));
         }
     }
     None

@@ -1,4 +1,4 @@
-//! A debugger of an emulated PC, by GDB's remote serial protocol.
+//! A debugger of an emulated machine, by GDB's remote serial protocol.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-/// QEMU's numbers of registers in its protocol for debuggers.
+/// QEMU's numbers of registers in its protocol for debuggers, of a PC and of an Arm machine.
 pub const RAX: u32 = 0;
 pub const RSP: u32 = 7;
 pub const CR3: u32 = 29;
 pub const CR4: u32 = 30;
+pub const X1: u32 = 1;
+pub const PC: u32 = 32;
 
 /// Bytes of memory in a packet, whose length is limited.
 const MOST: usize = 512;

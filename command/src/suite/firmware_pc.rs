@@ -285,6 +285,15 @@ impl Machine {
         Ok(())
     }
 
+    /// Lets the machine run for a moment.
+    ///
+    /// # Errors
+    /// It has ended, or the time limit has passed.
+    pub fn run_on(&mut self) -> Result<()> {
+        ensure!(self.child.try_wait()?.is_none(), "the machine has ended:\n{}", self.serial());
+        self.pause()
+    }
+
     /// Waits until the machine turns off.
     ///
     /// # Errors

@@ -53,6 +53,11 @@ pub fn seconds(year: u16, [month, day, hour, minute, second]: [u8; 5], offset: O
     seconds.checked_add_signed(-60 * i64::from(offset.unwrap_or(0)))
 }
 
+/// Memory of any use, reserved memory (type 0) included, which firmware maps while its boot services run. Neighbours are one range.
+pub fn mapped(map: &[u8], descriptor: usize) -> impl Iterator<Item = Range<u64>> + Clone {
+    joined(map, descriptor, |kind, _| kind == 0 || FREE.contains(&kind) || KEPT.contains(&kind))
+}
+
 /// Memory that firmware occupies permanently, from a map whose descriptors have `descriptor` bytes. Adjacent ranges are merged; an overlong
 /// one ends at the end of addresses.
 pub fn reserved(map: &[u8], descriptor: usize) -> impl Iterator<Item = Range<u64>> + Clone {

@@ -12,7 +12,7 @@ use stile_firmware::arm_pci::SEGMENT;
 use stile_firmware::arm_tables::ArmTables;
 use stile_firmware::root_bridge::{self, MOST_WINDOWS, Window};
 use stile_firmware::runtime::Runtime;
-use stile_firmware::{described, device_tree, efi};
+use stile_firmware::{Memory, described, device_tree, efi};
 use uefi_raw::protocol::pci::root_bridge::PciRootBridgeIoProtocol;
 use uefi_raw::table::boot::{AllocateType, BootServices, MemoryType};
 use uefi_raw::table::system::SystemTable;
@@ -21,7 +21,7 @@ use uefi_raw::{Guid, Handle, Status, guid};
 
 use crate::arch::aarch64::host::bulk;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
-use crate::efi::{ACPI, Identity, MAP, PAGE, TEXT, exit, fail, figures, find, frame_buffer, protocol, read_configuration};
+use crate::efi::{ACPI, MAP, PAGE, TEXT, exit, fail, figures, find, frame_buffer, memory_map, protocol, read_configuration};
 use crate::once::Once;
 
 core::arch::global_asm!(include_str!("efi.S"));
@@ -73,25 +73,29 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     }
     // SAFETY: firmware passes its system table, and boot services have not ended.
     let boot = unsafe { &*system.boot_services };
+    // SAFETY: firmware loaded the image including its header, which has the size at offset 16.
+    let size = unsafe { *((image + 16) as *const u64) };
+    let Some(room) = allocate(boot, size) else { return fail(system, "Stile: the firmware has no memory for the image") };
+    let Some((map, descriptor_size, _)) = memory_map(boot, room.map) else {
+        return fail(system, "Stile: the firmware has no memory map");
+    };
+    let memory = Identity { map, descriptor_size };
     let (tree, mut tables) = match (find(system, DEVICE_TREE), find(system, ACPI)) {
         (Some(tree), _) => match check_tree(tree) {
             Some(tree) => (Some(tree), None),
             None => return fail(system, "Stile: the firmware's device tree is malformed, or too long"),
         },
-        (None, Some(root)) => match ArmTables::read(&Identity, root as u64) {
+        (None, Some(root)) => match ArmTables::read(&memory, root as u64) {
             Some(tables) => (None, Some(tables)),
             None => return fail(system, "Stile: the firmware's ACPI tables are malformed, or have no MADT"),
         },
         (None, None) => return fail(system, "Stile: the firmware has neither a device tree nor ACPI tables"),
     };
-    // SAFETY: firmware loaded the image including its header, which has the size at offset 16.
-    let size = unsafe { *((image + 16) as *const u64) };
-    let Some(room) = allocate(boot, size) else { return fail(system, "Stile: the firmware has no memory for the image") };
     // SAFETY: source and destination have `size` bytes each: the loaded image, and the pages that `allocate`
     // returned.
     unsafe { core::ptr::copy_nonoverlapping(image as *const u8, room.image as *mut u8, size as usize) };
     if let Some(pci) = tables.as_mut().and_then(|tables| tables.pci.as_mut()) {
-        pci.windows = pci_windows(boot);
+        pci.windows = pci_windows(boot, &memory);
     }
     let (time, screen) = (time(system), frame_buffer(boot));
     // SAFETY: `allocate` reserved these bytes, and nothing else refers to them.
@@ -128,6 +132,23 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     unsafe { efi_leave(room.tree, room.image) }
 }
 
+/// The memory of firmware's map, identity-mapped by firmware: a table at a wrong address is absent, and does not fault.
+struct Identity<'a> {
+    map: &'a [u8],
+    descriptor_size: usize,
+}
+
+impl Memory for Identity<'_> {
+    fn bytes(&self, address: u64, len: usize) -> Option<&[u8]> {
+        let end = address.checked_add(len as u64)?;
+        let mut ranges = efi::mapped(self.map, self.descriptor_size);
+        let is_memory = address != 0 && ranges.any(|range| range.start <= address && end <= range.end);
+        // SAFETY: the bytes are in memory of firmware's map, which firmware maps (UEFI Specification, 2.3.6 AArch64 Platforms), and
+        // boot services have not ended.
+        is_memory.then(|| unsafe { slice::from_raw_parts(address as *const u8, len) })
+    }
+}
+
 /// Returns the device tree at an address, if it is well-formed.
 fn check_tree(tree: *const u8) -> Option<&'static [u8]> {
     // SAFETY: firmware's configuration table says that a device tree is there, whose header has ten words, and memory
@@ -140,7 +161,7 @@ fn check_tree(tree: *const u8) -> Option<&'static [u8]> {
 }
 
 /// Memory that the PCI host bridge with bus 0 has, by firmware's driver of it; none without such a driver.
-fn pci_windows(boot: &BootServices) -> Vec<Window, MOST_WINDOWS> {
+fn pci_windows(boot: &BootServices, memory: &impl Memory) -> Vec<Window, MOST_WINDOWS> {
     /// EFI_LOCATE_SEARCH_TYPE: ByProtocol.
     const BY_PROTOCOL: i32 = 2;
     let (mut count, mut handles) = (0, core::ptr::null_mut());
@@ -158,7 +179,7 @@ fn pci_windows(boot: &BootServices) -> Vec<Window, MOST_WINDOWS> {
         let (segment, status) = unsafe { ((*bridge).segment_number, ((*bridge).configuration)(bridge, &mut resources)) };
         if segment == u32::from(SEGMENT)
             && status == Status::SUCCESS
-            && let Some(windows) = root_bridge::windows(&Identity, resources as u64)
+            && let Some(windows) = root_bridge::windows(memory, resources as u64)
         {
             return windows;
         }

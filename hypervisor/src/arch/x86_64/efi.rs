@@ -2,17 +2,18 @@
 //! copy at the link address beside firmware's own mappings; from here it continues in `boot.S`.
 
 use core::cell::UnsafeCell;
+use core::slice;
 
 use stile_firmware::acpi::Tables;
-use stile_firmware::efi;
 use stile_firmware::runtime::Runtime;
+use stile_firmware::{Memory, efi};
 use uefi_raw::table::boot::{AllocateType, BootServices, MemoryType};
 use uefi_raw::table::system::SystemTable;
 use uefi_raw::{Handle, Status};
 
 use super::host::board::{self, Board, LOW};
 use super::host::instructions::cpuid;
-use crate::efi::{ACPI, Identity, MAP, PAGE, TEXT, exit, fail, figures, find, frame_buffer, read_configuration};
+use crate::efi::{ACPI, MAP, PAGE, TEXT, exit, fail, figures, find, frame_buffer, read_configuration};
 use crate::once::Once;
 
 core::arch::global_asm!(include_str!("efi.S"));
@@ -87,6 +88,17 @@ unsafe extern "C" fn efi_main(handle: Handle, system: &SystemTable, image: u64) 
     BOARD.set(Board { ram, tables, trampoline, frame_buffer, configuration });
     // SAFETY: boot services have ended, and the image is at this address.
     unsafe { efi_leave(image) }
+}
+
+/// Identity mapping, as set up by firmware.
+struct Identity;
+
+impl Memory for Identity {
+    fn bytes(&self, address: u64, len: usize) -> Option<&[u8]> {
+        // SAFETY: firmware's tables give addresses of memory. A wrong address faults into firmware's exception
+        // handler, which reports it.
+        (address != 0).then(|| unsafe { slice::from_raw_parts(address as *const u8, len) })
+    }
 }
 
 /// Allocates memory that ends at or below an address.
