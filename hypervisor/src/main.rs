@@ -37,6 +37,8 @@ mod report;
 mod runtime_services;
 mod sample;
 mod screen;
+#[cfg(target_os = "none")]
+mod served;
 mod snapshot;
 mod stacks;
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! The configuration: the virtual machines and the machine-wide settings.
 
+use core::ops::Range;
+
 use heapless::Vec;
 use serde::{Deserialize, Serialize};
-use stile_board::{CpuSet, MAX_FUNCTIONS, MAX_SERVED, map};
+use stile_board::{CpuSet, MAX_FUNCTIONS, MAX_SERVED, map, pc};
 
 use crate::{Served, Topology};
 
@@ -91,6 +93,12 @@ pub struct Vm<'a> {
 }
 
 impl Vm<'_> {
+    /// Guest-physical addresses from the first byte of RAM to the last one. Those of a PC, whose RAM starts at 0, include its devices'.
+    pub fn ram_span(&self) -> Range<u64> {
+        let end = if self.ram_base == 0 { pc::ram_end(self.memory) } else { self.ram_base + self.memory };
+        self.ram_base..end
+    }
+
     /// Whether the VM serves devices, or other VMs serve it.
     pub fn has_links(&self) -> bool {
         !self.served.is_empty() || self.serves != 0

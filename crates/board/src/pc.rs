@@ -21,6 +21,12 @@ pub const RAM_LIMIT: u64 = 0xc000_0000;
 /// RAM that does not fit below [`RAM_LIMIT`] continues here: 4 GiB.
 pub const HIGH_RAM: u64 = 1 << 32;
 
+/// Returns the end of `size` bytes of RAM.
+pub const fn ram_end(size: u64) -> u64 {
+    let [low, high] = ram(size);
+    if high.start == high.end { low.end } else { high.end }
+}
+
 /// Returns the ranges of `size` bytes of RAM: below the devices and above them. The second may be empty.
 pub const fn ram(size: u64) -> [Range<u64>; 2] {
     let low = if size < RAM_LIMIT { size } else { RAM_LIMIT };
@@ -31,6 +37,17 @@ pub const fn ram(size: u64) -> [Range<u64>; 2] {
 pub const PCI_WINDOW: Range<u64> = RAM_LIMIT..0xe000_0000;
 /// Configuration space (ECAM) of bus 0.
 pub const PCI_ECAM: Range<u64> = PCI_WINDOW.end..PCI_WINDOW.end + (1 << 20);
+
+/// Number of the first PCI device that another VM serves, on the bus of that bridge; those that the VM owns are before it.
+pub const SERVED_DEVICES: usize = 16;
+
+/// Registers of the first device that a VM serves, in VMs that serve any; the others follow
+/// ([`map::SERVER_STRIDE`](crate::map::SERVER_STRIDE)).
+pub const SERVER_REGISTERS: u64 = 0xfd00_0000;
+/// Events of the first device that a VM serves; pages of the others follow ([`map::EVENTS_STRIDE`](crate::map::EVENTS_STRIDE)).
+pub const SERVER_EVENTS: u64 = 0xfd10_0000;
+/// I/O APIC input of the first device that a VM serves, edge-triggered; [`crate::MAX_SERVED`] of them.
+pub const SERVER_INPUT: u32 = 16;
 
 /// Local APIC: each vCPU accesses its own here.
 pub const LOCAL_APIC: u64 = 0xfee0_0000;
@@ -144,5 +161,16 @@ mod tests {
         assert_eq!(ram(1 << 30), [0..1 << 30, HIGH_RAM..HIGH_RAM]);
         assert_eq!(ram(RAM_LIMIT), [0..RAM_LIMIT, HIGH_RAM..HIGH_RAM]);
         assert_eq!(ram(5 << 30), [0..RAM_LIMIT, HIGH_RAM..6 << 30]);
+        assert_eq!([1 << 30, RAM_LIMIT, 5 << 30].map(ram_end), [1 << 30, RAM_LIMIT, 6 << 30]);
+    }
+
+    #[test]
+    fn served_devices_are_beside_others() {
+        use crate::map::{EVENTS_SIZE, SERVER_SIZE};
+        use crate::{MAX_FUNCTIONS, MAX_SERVED};
+        const { assert!(SERVED_DEVICES > MAX_FUNCTIONS && SERVED_DEVICES + MAX_SERVED <= 32) };
+        const { assert!(PCI_ECAM.end <= SERVER_REGISTERS && SERVER_REGISTERS + SERVER_SIZE <= SERVER_EVENTS) };
+        const { assert!(SERVER_EVENTS + EVENTS_SIZE <= IPI_DESCRIPTORS) };
+        const { assert!(SERVER_INPUT as usize + MAX_SERVED <= 24) };
     }
 }

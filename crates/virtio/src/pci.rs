@@ -119,6 +119,18 @@ const fn width(offset: u64) -> u64 {
     }
 }
 
+/// Width in bytes of a register at an offset whose loads may wait for the server; 1 in the device's configuration space. Loads of these
+/// have no effect.
+pub const fn width_of_waiting(offset: u64) -> Option<u64> {
+    match offset {
+        CONFIG.. if offset < CONFIG + CONFIG_SIZE as u64 => Some(1),
+        _ => match width(offset) {
+            0 => None,
+            bytes => Some(bytes),
+        },
+    }
+}
+
 impl Transport {
     /// Loads `bytes` bytes of the BAR for the client. Returns `None` if the load must wait for the server.
     pub fn pci_read(&mut self, offset: u64, bytes: u64) -> Option<u32> {
@@ -150,6 +162,17 @@ impl Transport {
             common::QUEUE_DEVICE..common::SIZE => halves(queue.device, common::QUEUE_DEVICE),
             _ => 0,
         })
+    }
+
+    /// Loads as [`Transport::pci_read`], but never waits: a server that is absent counts as there, with the registers that it left, and a
+    /// reset that is not acknowledged shows DEVICE_NEEDS_RESET. For a server that goes offline between the check whether a load waits and
+    /// the load.
+    pub fn pci_read_at_once(&mut self, offset: u64, bytes: u64) -> u32 {
+        let online = core::mem::replace(&mut self.online, true);
+        let value = self.pci_read(offset, bytes);
+        self.online = online;
+        let unacknowledged = if offset == common::DEVICE_STATUS { self.status | crate::status::NEEDS_RESET } else { 0 };
+        value.unwrap_or(unacknowledged)
     }
 
     /// Stores to the BAR for the client.

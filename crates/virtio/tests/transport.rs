@@ -581,3 +581,18 @@ proptest! {
         }
     }
 }
+
+/// A load that must not wait gets the registers of a server that has just gone offline, and no reset that is not acknowledged.
+#[test]
+fn a_load_that_can_not_wait() {
+    let mut transport = running();
+    let _effect = transport.server_write(server::CONTROL, 0);
+    assert_eq!(transport.pci_read(common::DEVICE_STATUS, 1), None);
+    assert_eq!(transport.pci_read_at_once(common::DEVICE_STATUS, 1), DRIVER_OK);
+    assert_eq!(transport.pci_read_at_once(pci::CONFIG, 1), 0x44);
+    assert_eq!(transport.pci_read(common::DEVICE_STATUS, 1), None);
+    serve(&mut transport);
+    let _effect = transport.pci_write(common::DEVICE_STATUS, 1, 0);
+    assert_eq!(transport.pci_read(common::DEVICE_STATUS, 1), None);
+    assert_ne!(transport.pci_read_at_once(common::DEVICE_STATUS, 1) & status::NEEDS_RESET, 0);
+}

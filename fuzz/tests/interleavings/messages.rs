@@ -11,14 +11,14 @@ use stile_virtio::{Transport, VECTORS, client, server, status};
 use super::lock::TicketLock;
 use super::model;
 
-const SPI: u32 = 64;
+const SIGNAL: u32 = 64;
 
 loom::lazy_static! {
     static ref SENT: AtomicU32 = AtomicU32::new(0);
 }
 
 struct Function {
-    spis: [AtomicU32; VECTORS],
+    signals: [AtomicU32; VECTORS],
 }
 
 struct Link {
@@ -27,9 +27,9 @@ struct Link {
     transport: TicketLock<Transport>,
 }
 
-fn send(_client: usize, spis: impl Iterator<Item = u32>) {
-    for spi in spis {
-        assert_eq!(spi, SPI);
+fn send(_client: usize, signals: impl Iterator<Item = u32>) {
+    for signal in signals {
+        assert_eq!(signal, SIGNAL);
         SENT.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -46,7 +46,7 @@ impl Link {
         let _ = transport.write(client::DRIVER_FEATURES, 4, 1);
         let _ = transport.write(client::STATUS, 4, status::FEATURES_OK);
         let _ = transport.write(client::STATUS, 4, status::FEATURES_OK | status::DRIVER_OK);
-        let function = Function { spis: std::array::from_fn(|_| AtomicU32::new(0)) };
+        let function = Function { signals: std::array::from_fn(|_| AtomicU32::new(0)) };
         Self { client: 1, function, transport: TicketLock::new(transport) }
     }
 
@@ -67,7 +67,7 @@ fn a_message_to_a_vector_that_is_unmasked_is_sent_once() {
             let link = Arc::clone(&link);
             thread::spawn(move || link.complete())
         };
-        link.function.spis[0].store(SPI, Ordering::Relaxed);
+        link.function.signals[0].store(SIGNAL, Ordering::Relaxed);
         link.send_pending();
         server.join().unwrap();
         assert_eq!(SENT.load(Ordering::Relaxed), 1, "messages");
@@ -87,7 +87,7 @@ fn no_message_survives_a_reset() {
         let _ = link.transport.lock().pci_write(common::DEVICE_STATUS, 1, 0);
         server.join().unwrap();
         assert_eq!(link.transport.lock().pending(), 0, "a message of the life before");
-        link.function.spis[0].store(SPI, Ordering::Relaxed);
+        link.function.signals[0].store(SIGNAL, Ordering::Relaxed);
         link.send_pending();
         assert_eq!(SENT.load(Ordering::Relaxed), 0, "messages");
     });

@@ -80,9 +80,22 @@ named_rows! {
     MMIO_FIRST_TOUCH = "RAM first touched",
 }
 
+named_rows! {
+    /// Devices that VMs serve others.
+    SERVED SERVED_NAMES = Some(MEMORY);
+    /// A virtio device that another VM serves: registers other than the notifications.
+    MMIO_VIRTIO = "virtio",
+    /// A notification of such a device: a kick of the server.
+    MMIO_VIRTIO_KICK = "kick of a server",
+    /// A device that the VM serves: registers.
+    MMIO_SERVER = "served device",
+    /// A completion that the VM signals to a client.
+    MMIO_SERVER_COMPLETION = "completion for a client",
+}
+
 /// Devices in memory.
 pub(super) const DEVICE_NAMES: &[&str] = &["local APIC", "I/O APIC"];
-pub(super) const DEVICE: Block = MEMORY.then(2 * DEVICE_NAMES.len());
+pub(super) const DEVICE: Block = SERVED.then(2 * DEVICE_NAMES.len());
 
 named_rows! {
     /// Exits of APIC virtualization.

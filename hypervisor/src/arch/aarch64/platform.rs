@@ -8,9 +8,9 @@ use stile_wire::Decoded;
 
 use crate::arch::aarch64::Arch;
 use crate::arch::aarch64::interrupts::delivery;
-use crate::arch::aarch64::served::{self, patience};
 use crate::arch::contract::Platform;
 use crate::device::Line;
+use crate::served::{self, patience};
 use crate::vm::Vm;
 
 impl Platform for Arch {

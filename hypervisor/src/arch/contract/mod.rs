@@ -13,6 +13,7 @@
 //! | [`Layout`] | `Arch` | Stile's address space; not in the fake back end, which has none |
 //! | [`PhysicalCpu`] | `Cpu` | a CPU: kicks, its timer, the vCPU that is loaded |
 //! | `FunctionPart`, `SecondStage` | a function of a VM, `Vm` | PCI functions, in back ends that assign them |
+//! | `ServedPart` | `Vm` | devices that VMs serve others, in back ends that have them |
 //! | [`VmPart`] | `Vm` | second stage and interrupt controller of a VM |
 //! | [`VcpuPart`] | `Vcpu` | registers and interrupt state of a vCPU |
 //!
@@ -56,6 +57,8 @@ mod host;
 mod layout;
 mod line;
 mod platform;
+#[cfg(target_os = "none")]
+mod served;
 mod snapshot;
 mod vcpu;
 mod vm;
@@ -73,6 +76,8 @@ pub use host::Host;
 pub use layout::Layout;
 pub use line::SerialLine;
 pub use platform::Platform;
+#[cfg(target_os = "none")]
+pub use served::ServedPart;
 pub use snapshot::Snapshots;
 pub use vcpu::VcpuPart;
 pub use vm::VmPart;

@@ -16,6 +16,7 @@ mod panic;
 mod physical_cpu;
 mod platform;
 mod runtime;
+mod served;
 mod snapshot;
 #[cfg(feature = "svm")]
 mod svm;

@@ -12,6 +12,7 @@ use crate::arch::x86_64::emulation::devices;
 use crate::arch::x86_64::interrupts::events;
 use crate::arch::x86_64::vm::protected::Protected;
 use crate::device::Line;
+use crate::served::{self, patience};
 use crate::vm::{self, Vm};
 
 impl Platform for Arch {
@@ -50,6 +51,7 @@ impl Platform for Arch {
             // SAFETY: the VM is paused, with its power state locked, so that none of its vCPUs is loaded.
             unsafe { vcpu.arch.hold_time(ticks) };
         }
+        served::server_resumed(vm.number, ticks);
     }
 
     fn forget_translations(vm: &Vm) {
@@ -61,6 +63,10 @@ impl Platform for Arch {
             // SAFETY: the VM is paused, with its power state locked, so that none of its vCPUs is loaded.
             unsafe { vcpu.arch.forget_translations() };
         }
+    }
+
+    fn look_at_waits(now: u64) {
+        patience::look(now);
     }
 
     fn press_power_button(vm: &'static Vm) -> bool {

@@ -9,8 +9,8 @@ use super::flash::FlashWindow;
 use super::gic::{DistributorFrame, RedistributorFrames};
 use super::gicv2::{self, DeactivationFrame};
 use super::pci::{HostBridge, LpiRedistributors, Messages, MsiFrame};
+use super::served::{ServerPages, Transports};
 use crate::arch::aarch64::host::cpu::Cpu;
-use crate::arch::aarch64::served::{ServerPages, Transports};
 use crate::device::bus::{Optional, devices};
 
 devices! {

@@ -5,3 +5,4 @@ pub mod flash;
 pub mod gic;
 pub mod gicv2;
 pub mod pci;
+pub mod served;

@@ -14,10 +14,10 @@ use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 use crate::arch::aarch64::interrupts::direct;
 use crate::arch::aarch64::nested::regime::runs_guest;
-use crate::arch::aarch64::served;
 use crate::arch::aarch64::vcpu::inject;
 use crate::arch::aarch64::vm::Doorbells;
 use crate::cpu::{Leave, Outcome};
+use crate::served;
 use crate::vm::power::End;
 
 /// Faulting IPA: bits 11:0 from FAR_EL2, the rest from HPFAR_EL2.FIPA. Bits above that are RES0 in Non-secure state.
@@ -56,7 +56,10 @@ fn handle_doorbell(cpu: &mut Cpu, esr: u64, ipa: u64, doorbells: Doorbells) -> O
         let abort = Esr(esr).data_abort();
         let value = cpu.frame.get(usize::from(abort.srt()));
         let outcome = match doorbells {
-            Doorbells::Served(served) => served::ring(served, ipa, 1 << abort.sas(), value).map(Outcome::done),
+            Doorbells::Served(served) => {
+                let rows = [rows::MMIO_VIRTIO_KICK, rows::MMIO_SERVER_COMPLETION];
+                served::ring(served, ipa, 1 << abort.sas(), value, rows[0], rows[1]).map(Outcome::done)
+            }
             Doorbells::Sgis if ipa == gicv2::SGIR && abort.sas() == 2 => gicv2::write_sgir(cpu, value),
             Doorbells::Sgis | Doorbells::None => None,
         };

@@ -29,10 +29,10 @@ use crate::arch::aarch64::interrupts::interface;
 use crate::arch::aarch64::interrupts::read_shadow::ReadShadow;
 use crate::arch::aarch64::interrupts::trusted::Trust;
 use crate::arch::aarch64::nested;
-use crate::arch::aarch64::served::Served;
 use crate::arch::aarch64::vcpu::id_registers;
 use crate::arena::Arena;
 use crate::cpu::{SCHEDULE, classes};
+use crate::served::Served;
 
 impl Vm {
     /// [`VmPart::new`](crate::arch::contract::VmPart::new).

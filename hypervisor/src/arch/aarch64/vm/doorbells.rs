@@ -1,6 +1,6 @@
 //! Registers of a VM to which stores are frequent.
 
-use crate::arch::aarch64::served::Served;
+use crate::served::Served;
 
 /// Registers to which stores are found without a search of the bus. Exits of VMs that have none take one test for it.
 #[derive(Clone, Copy)]

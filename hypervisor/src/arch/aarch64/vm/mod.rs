@@ -36,11 +36,11 @@ use crate::arch::aarch64::interrupts::direct;
 use crate::arch::aarch64::interrupts::read_shadow::ReadShadow;
 use crate::arch::aarch64::interrupts::trusted::Trust;
 use crate::arch::aarch64::nested;
-use crate::arch::aarch64::served::{self, Served};
 use crate::arch::aarch64::vcpu::id_registers;
 use crate::arch::contract::{SecondStage, VmPart};
 use crate::arena::Arena;
 use crate::cpu::SCHEDULE;
+use crate::served::{self, Served};
 
 /// AArch64 state of a VM.
 pub struct Vm {
@@ -158,8 +158,10 @@ impl VmPart for Vm {
     }
 
     fn complete_unmap(&self) {
-        if !self.served.is_some_and(Served::complete_unmap) {
-            self.tables.complete_unmap();
+        match self.served {
+            // Those of its servers as well, on a CPU that has loaded this VM's.
+            Some(served) if !served.links().is_empty() => self.tables.invalidate_all(),
+            _ => self.tables.complete_unmap(),
         }
     }
 

@@ -166,6 +166,13 @@ impl VmTables {
         AtOnce.complete();
     }
 
+    /// Invalidates the translations of all second stages on all CPUs: those of servers, on a CPU that has loaded a client's.
+    /// A client's reset does this once for some 64 blocks.
+    pub fn invalidate_all(&self) {
+        // SAFETY: TLBI drops cached translations of guests only, none that Stile uses; the next access walks the tables again.
+        unsafe { core::arch::asm!("dsb ishst", "tlbi alle1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
+    }
+
     /// Maps a BAR of an assigned PCI function.
     ///
     /// # Errors

@@ -101,6 +101,9 @@ fn catch_up(cpu: &Cpu) {
     if let Some(functions) = vm.arch.functions {
         functions.invalidations.catch_up(cpu.index);
     }
+    if let Some(invalidations) = vm.arch.window_invalidations {
+        invalidations.catch_up(cpu.index);
+    }
 }
 
 /// Handles interrupts that an idle CPU has noted.

@@ -1,6 +1,8 @@
 //! EPT violations: accesses to devices by any instruction (crate `stile-x86-decode`), untouched RAM, and pages
 //! write-protected by `protected.rs`.
 
+use core::ops::ControlFlow;
+
 use stile_apic::offset;
 use stile_bus::{Hit, Slot};
 use stile_ledger::RowId;
@@ -21,7 +23,8 @@ use crate::arch::x86_64::vcpu::{cr0, inject};
 use crate::arch::x86_64::virt::basic;
 use crate::arch::x86_64::virt::state::{self, Field};
 use crate::arch::x86_64::vm::guest_memory::Ram;
-use crate::cpu::Outcome;
+use crate::cpu::{Leave, Outcome};
+use crate::served::{self, Served};
 
 /// A string instruction accessed a port, and no memory operand.
 pub const NO_ADDRESS: u64 = u64::MAX;
@@ -192,11 +195,52 @@ pub enum Access {
 
 /// Emulates an access to a guest-physical address. All general registers are in the frame.
 pub fn access(cpu: &mut WholeCpu, address: u64, kind: Access, write: bool) -> Outcome {
-    let row = if is_local_apic(cpu, address) { rows::local_apic(write) } else { row_on_bus(cpu, address, write) };
+    let row = match cpu.vcpu().vm().arch.served {
+        _ if is_local_apic(cpu, address) => rows::local_apic(write),
+        None => row_on_bus(cpu, address, write),
+        Some(served) => match served_access(cpu, served, address, kind, write) {
+            ControlFlow::Continue(row) => row,
+            ControlFlow::Break(outcome) => return outcome,
+        },
+    };
     if inject::was_delivering() || kind != Access::Data {
         return unusual(cpu, row, address, kind, write);
     }
     emulate(cpu, row, address)
+}
+
+/// Handles an access to a window on a client's RAM, which fills or maps a bounded part, and a load that waits for a server: the guest
+/// retries both. Returns the ledger's row of all others.
+#[cold]
+#[inline(never)]
+fn served_access(cpu: &mut WholeCpu, served: &Served, address: u64, kind: Access, write: bool) -> ControlFlow<Outcome, RowId> {
+    if served::touch(cpu.vcpu().vm(), address) {
+        return ControlFlow::Break(if inject::deliver_again() {
+            exception::resume_or_leave(cpu, rows::MMIO_FIRST_TOUCH)
+        } else {
+            Outcome::again(rows::MMIO_FIRST_TOUCH)
+        });
+    }
+    let row = served_row(cpu, served, address, write);
+    let is_load = kind == Access::Data && !write && !inject::was_delivering();
+    if !is_load || !served.must_wait(address) {
+        return ControlFlow::Continue(row);
+    }
+    // As in HLT: what ends the wait wakes the vCPU, and so does each of its interrupts, which it may take before the load.
+    cpu.leave = Leave::Wait;
+    ControlFlow::Break(Outcome::leave(row))
+}
+
+/// The ledger's row of an access by a VM that serves devices, or is served some.
+fn served_row(cpu: &mut Cpu, served: &Served, address: u64, write: bool) -> RowId {
+    let device = region(cpu, address).and_then(|slot| cpu.vcpu().vm().devices.buses.memory.device(slot));
+    match device {
+        Some(Device::HostBridge) if served.has_bar(address) && write && served::is_kick(address) => rows::MMIO_VIRTIO_KICK,
+        Some(Device::HostBridge) if served.has_bar(address) => rows::MMIO_VIRTIO,
+        Some(Device::ServerPages) if write && served::is_completion(address) => rows::MMIO_SERVER_COMPLETION,
+        Some(Device::ServerPages) => rows::MMIO_SERVER,
+        _ => row_on_bus(cpu, address, write),
+    }
 }
 
 /// Handles an access other than to an instruction's operand.

@@ -39,6 +39,26 @@ pub fn send_of_device(vm: &'static Vm, message: Message, cpu: Option<&mut Cpu>) 
     send(vm, message, IO_APIC, cpu);
 }
 
+/// Sends a message of a device that another VM serves to one vCPU at most: the first that it addresses, or of those the one of the lowest
+/// priority. So it costs the sender, who is the other VM, one notification.
+pub fn send_to_first(vm: &'static Vm, message: Message) {
+    let is_single = message.delivery == Delivery::LowestPriority || matches!(message.destination, Destination::Physical(_));
+    if is_single {
+        send(vm, message, IO_APIC, None);
+    } else if let Some(vcpu) = vm.vcpus.iter().copied().find(|vcpu| is_addressed(vcpu, message)) {
+        receive(vcpu, message, None);
+    }
+}
+
+/// Signals an edge on an input of the I/O APIC, for another VM than the running one.
+pub fn pulse_input(vm: &'static Vm, input: usize) {
+    let mut io_apic = vm.arch.io_apic.lock();
+    io_apic.set_line(input, true);
+    io_apic.set_line(input, false);
+    drop(io_apic);
+    send_from_io_apic(vm, None);
+}
+
 /// Whether a message of a PCI function addresses a vCPU of its VM.
 pub fn is_addressed(vcpu: &Vcpu, message: Message) -> bool {
     vcpu.arch.pages.is_target(message.destination, IO_APIC)
@@ -341,7 +361,8 @@ pub fn is_pending(cpu: &mut Cpu) -> bool {
     let vcpu = cpu.vcpu();
     let on = interrupts_on();
     let pending = on && cpu.apic().is_pending() || vcpu.arch.events.any() && events::end_loaded_wait(cpu, on);
-    if !pending && !on {
+    // A load that waits for a server is no HLT: the server ends it.
+    if !pending && !on && cpu.loaded().context().halted {
         deadlock::check(vcpu, events::blocks_nmis());
     }
     pending

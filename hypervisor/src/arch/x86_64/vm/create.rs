@@ -9,6 +9,7 @@ use stile_lock::TicketLock;
 use stile_paging::frames::Piece;
 use stile_paging::table::PageTable;
 
+use super::invalidations::Invalidations;
 use super::protected::Protected;
 use super::tables::VmTables;
 use super::{Vm, cpuid};
@@ -18,6 +19,7 @@ use crate::arch::x86_64::virt::second_stage::Format;
 use crate::arch::x86_64::virt::{extension, nested, parts};
 use crate::arena::Arena;
 use crate::cpu::classes;
+use crate::served::Served;
 
 impl Vm {
     /// [`VmPart::new`](crate::arch::contract::VmPart::new).
@@ -29,8 +31,11 @@ impl Vm {
         techniques: Techniques,
         arena: &'static Arena,
     ) -> Result<Vm, &'static str> {
-        if config.has_links() {
-            return Err("devices can't be served on this architecture yet");
+        if config.served.iter().any(|served| served.device == stile_blob::BALLOON) {
+            return Err("a PC's VMs can't have balloons yet");
+        }
+        if !config.served.is_empty() && techniques.decode_cache == DecodeCache::Protect {
+            return Err("a VM with served devices, whose server changes code unseen, can't have decode_cache = \"protect\"");
         }
         if !config.functions.is_empty() && !extension::ASSIGNS_FUNCTIONS {
             return Err("PCI functions can be assigned on AMD-V only");
@@ -54,8 +59,10 @@ impl Vm {
             return Err("a VM whose topology leaves gaps between APIC identifiers can't have ipi = \"direct\" or \"gate\"");
         }
         let last = topology.last_apic_id();
-        if !config.functions.is_empty() && pc::has_extended_destinations(last) {
-            return Err("a VM with PCI functions can't have APIC identifiers above 255, which messages can't address: change its topology");
+        if !(config.functions.is_empty() && config.served.is_empty()) && pc::has_extended_destinations(last) {
+            return Err(
+                "a VM with PCI functions or served devices can't have APIC identifiers above 255, which messages can't address: change its topology",
+            );
         }
         let (place, direct) = parts::make(&mut table, techniques, vcpus, arena)?;
         let memory = heapless::Vec::from_slice(pieces).map_err(|()| "a VM's memory is in too many pieces")?;
@@ -63,11 +70,21 @@ impl Vm {
         let tables = VmTables::new(table, arena)?;
         let protects = techniques.decode_cache == DecodeCache::Protect;
         let protected = if protects { Some(Protected::new(tables.table(), place.second_stage(), arena)?) } else { None };
+        let served = Served::new(number, config, pieces, arena, |part| tables.reserve_window(part))?;
+        let window_invalidations = match served.filter(|_| config.serves != 0) {
+            None => None,
+            Some(served) => {
+                tables.reserve_events()?;
+                served.event_pieces().for_each(|page| tables.map_events(&page));
+                Some(&*arena.allocate()?.write(Invalidations::new(place.second_stage())))
+            }
+        };
         let functions = match &config.functions[..] {
             [] => None,
             _ => Some(new_functions(number, config, pieces, place.second_stage(), arena)?),
         };
         Ok(Vm {
+            number,
             cpuid: cpuid::table(),
             topology,
             memory,
@@ -75,8 +92,10 @@ impl Vm {
             place,
             io_apic: TicketLock::new(io_apic(pc::has_extended_destinations(last))),
             direct,
-            follows_loads: protected.is_some() || nested.is_some() || functions.is_some(),
+            follows_loads: protected.is_some() || nested.is_some() || functions.is_some() || window_invalidations.is_some(),
             functions,
+            served,
+            window_invalidations,
             nested,
             starts_in_x2apic_mode: pc::starts_in_x2apic_mode(last),
             protected,

@@ -1,4 +1,4 @@
-//! State of a VM with protected pages, functions or nesting that a CPU loads.
+//! State of a VM with protected pages, functions, windows or nesting that a CPU loads.
 
 use super::Vm;
 use crate::arch::x86_64::host::cpu::Cpu;
@@ -7,7 +7,7 @@ use crate::arch::x86_64::virt::nested;
 use crate::cpu::Loaded;
 
 impl Vm {
-    /// Called when a vCPU of a VM with protected pages, functions or nesting is loaded on this CPU.
+    /// Called when a vCPU of a VM with protected pages, functions, windows or nesting is loaded on this CPU.
     #[cold]
     pub fn load(&self, cpu: &mut Cpu) {
         if let Some(protected) = &self.protected {
@@ -15,6 +15,9 @@ impl Vm {
         }
         if let Some(functions) = self.functions {
             functions.invalidations.load(cpu.index);
+        }
+        if let Some(invalidations) = self.window_invalidations {
+            invalidations.load(cpu.index);
         }
         // SAFETY: the vCPU is being loaded: no handler runs, and so none has its state.
         if let (cpu, Some(vmx)) = unsafe { WholeCpu::of(cpu) }.split() {
@@ -30,6 +33,9 @@ impl Vm {
         }
         if let Some(functions) = self.functions {
             functions.invalidations.put(cpu.index);
+        }
+        if let Some(invalidations) = self.window_invalidations {
+            invalidations.put(cpu.index);
         }
         nested::put(cpu, vcpu.vmx());
     }

@@ -20,7 +20,7 @@ use stile_lock::TicketLock;
 use stile_paging::frames::{MAX_PIECES, Piece};
 use stile_paging::table::{Error, PageTable};
 
-use crate::arch::contract::{SecondStage, VmPart};
+use crate::arch::contract::{SecondStage, ServedPart, VmPart};
 use crate::arch::x86_64::assigned::Functions;
 use crate::arch::x86_64::emulation::devices::Devices;
 use crate::arch::x86_64::host::cpu::this_index;
@@ -30,12 +30,16 @@ use crate::arch::x86_64::virt::nested;
 use crate::arch::x86_64::virt::place::Place;
 use crate::arch::x86_64::virt::second_stage::{self, Format};
 use crate::arena::Arena;
+use crate::served::{self, Served};
+use invalidations::Invalidations;
 use protected::Protected;
 use tables::VmTables;
 pub use vcpu::Vcpu;
 
 /// x86-64 state of a VM.
 pub struct Vm {
+    /// Its number.
+    number: usize,
     /// Constant CPUID answers.
     pub cpuid: Table,
     /// Topology of its vCPUs.
@@ -56,6 +60,10 @@ pub struct Vm {
     pub nested: Option<nested::Offer>,
     /// Assigned PCI functions, if any.
     pub functions: Option<&'static Functions>,
+    /// Devices that it serves, or is served, if any.
+    pub served: Option<&'static Served>,
+    /// CPUs whose TLBs may have translations of windows, if it serves devices.
+    pub window_invalidations: Option<&'static Invalidations>,
     /// Mode of its vCPUs' APICs after a reset.
     starts_in_x2apic_mode: bool,
     /// Whether [`Vm::load`] and [`Vm::put`] have work.
@@ -89,6 +97,10 @@ impl VmPart for Vm {
     }
 
     fn reset(&self, _number: usize) {
+        // First: until then a server may signal an interrupt.
+        if let Some(served) = self.served {
+            served.reset();
+        }
         self.io_apic.lock().reset();
         self.silence_reported.store(false, Ordering::Relaxed);
         // Resets all local APICs as well.
@@ -123,16 +135,34 @@ impl VmPart for Vm {
 
     fn unmap_ram(&self, gpa: u64, size: u64) {
         self.tables.unmap(gpa, size);
+        if let Some(served) = self.served {
+            served.unmap_ram(gpa, size);
+        }
     }
 
     fn complete_unmap(&self) {
         second_stage::invalidate(self.place.second_stage());
+        if let Some(served) = self.served {
+            // Until CPUs that run a server have done it, it reaches RAM that remains this VM's.
+            served.servers().for_each(|server| server.arch.invalidate_windows());
+        }
     }
 
     fn tear_down(&self) {
         if let Some(functions) = self.functions {
             functions.stop();
         }
+        served::server_ended(self.number);
+    }
+
+    fn ended(&self) {
+        if let Some(served) = self.served {
+            served.client_ended();
+        }
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.served.is_none_or(Served::is_quiet)
     }
 
     fn functions_ready_at(&self) -> u64 {

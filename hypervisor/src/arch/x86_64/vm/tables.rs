@@ -3,6 +3,7 @@
 //! Neither granting a right nor dividing a page needs an invalidation: the entries from before lead to the same memory, and
 //! a CPU that faults by one drops it (the manual, "Invalidating Cached Translation Information").
 
+use stile_board::{map, pc};
 use stile_lock::TicketLock;
 use stile_paging::PAGE_SIZE;
 use stile_paging::frames::Piece;
@@ -46,6 +47,12 @@ pub fn reserve_ram(table: &mut PageTable<Format>, part: &Piece, arena: &'static 
 fn ram(part: &Piece) -> Mapping<Permissions> {
     let attributes = Attributes { memory: MemoryType::Normal, permissions: Permissions::ALL };
     Mapping { address: part.gpa, output: part.pa, size: part.size, attributes }
+}
+
+/// Mapping of pages with events of devices that the VM serves: data.
+fn events(part: &Piece) -> Mapping<Permissions> {
+    let attributes = Attributes { memory: MemoryType::Normal, permissions: Permissions { write: true, execute: false } };
+    Mapping { attributes, ..ram(part) }
 }
 
 impl VmTables {
@@ -120,6 +127,37 @@ impl VmTables {
     pub fn map_device(&self, gpa: u64, pa: u64, size: u64) -> Result<(), Error> {
         let attributes = Attributes { memory: MemoryType::Device, permissions: Permissions { write: true, execute: false } };
         self.table.lock().map(&mut { self.arena }, Mapping { address: gpa, output: pa, size, attributes })
+    }
+
+    /// Reserves tables for a part of a server's window on another VM's RAM.
+    ///
+    /// # Errors
+    /// Memory is insufficient, or the CPUs' second stage is too small.
+    pub fn reserve_window(&self, part: &Piece) -> Result<(), &'static str> {
+        let reserved = self.table.lock().reserve(&mut { self.arena }, ram(part));
+        reserved.map_err(|_| "the RAM of a VM's clients can't be mapped: too large for this CPU's second stage, or no memory for tables")
+    }
+
+    /// Maps a part of another VM's RAM into a window, if it is not mapped yet.
+    pub fn map_window(&self, part: &Piece) {
+        let done = self.table.lock().map(&mut { self.arena }, ram(part));
+        debug_assert!(matches!(done, Ok(()) | Err(Error::AlreadyMapped(_))), "the tables were made when the VM was");
+    }
+
+    /// Reserves tables for the pages with events of a new server's devices, also of those of clients to come.
+    ///
+    /// # Errors
+    /// Memory is insufficient.
+    pub fn reserve_events(&self) -> Result<(), &'static str> {
+        let all = Piece { gpa: pc::SERVER_EVENTS, pa: 0, size: map::EVENTS_SIZE };
+        let reserved = self.table.lock().reserve(&mut { self.arena }, events(&all));
+        reserved.map_err(|_| "there is no memory for the tables of a VM's served devices")
+    }
+
+    /// Maps the page with the events of a device that the VM serves.
+    pub fn map_events(&self, page: &Piece) {
+        let done = self.table.lock().map(&mut { self.arena }, events(page));
+        debug_assert!(done.is_ok(), "the tables were made when the VM was");
     }
 
     /// Unmaps whole blocks, as far as they are mapped. Translations stay valid until they are invalidated.

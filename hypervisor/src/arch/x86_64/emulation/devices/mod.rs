@@ -11,6 +11,7 @@ mod test;
 mod test_memory;
 mod ticks;
 
+use stile_board::map;
 use stile_board::pc::{self, port};
 use stile_bus::{Region, Widths};
 use stile_device::fw_cfg::{FwCfg, Machine};
@@ -21,7 +22,7 @@ use stile_lock::TicketLock;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arena::Arena;
 use crate::device::bus::{Optional, devices};
-use pci::HostBridge;
+use pci::{HostBridge, ServerPages};
 pub use pic::{Pics, set_line};
 pub use pit::Timer;
 pub use ports::press_power_button;
@@ -40,6 +41,8 @@ devices! {
     IoApic => &vm.arch.io_apic,
     /// BARs and configuration space of PCI functions.
     HostBridge => &HostBridge,
+    /// Registers of the devices that the VM serves.
+    ServerPages => &ServerPages,
     /// 8254 and the speaker's port.
     Pit => &vm.arch.devices.pit,
     /// Both 8259s.
@@ -115,12 +118,14 @@ impl Devices {
 /// The memory bus.
 pub fn memory_regions(_vcpus: usize, optional: Optional) -> impl Iterator<Item = Region<Device>> {
     let bridge = Region::new(pc::PCI_WINDOW.start..pc::PCI_ECAM.end, Widths::ALL, Device::HostBridge);
+    let pages = Region::new(pc::SERVER_REGISTERS..pc::SERVER_REGISTERS + map::SERVER_SIZE, Widths::WORD, Device::ServerPages);
     [
         Region::new(pc::IO_APIC..pc::IO_APIC + 0x1000, Widths::ALL, Device::IoApic),
         Region::new(pc::TEST_MEMORY, Widths::ALL, Device::TestMemory),
     ]
     .into_iter()
-    .chain(optional.pci.then_some(bridge))
+    .chain((optional.pci || optional.served).then_some(bridge))
+    .chain(optional.serves.then_some(pages))
 }
 
 /// The port bus. Devices with several regions use one base for their offsets.

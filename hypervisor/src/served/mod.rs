@@ -1,6 +1,6 @@
 //! Virtio devices that one VM, the server, serves others, its clients; docs/served-devices.md describes them.
 //!
-//! A [`Link`] is such a device: registers of both sides (crate `stile-virtio`), whose signals become SPIs. The server
+//! A [`Link`] is such a device: registers of both sides (crate `stile-virtio`), whose signals become interrupts. The server
 //! finds a client's RAM in a [`Window`] of its second stage, block by block at its first touch. Links live as long as
 //! the machine: VMs with served devices are never destroyed.
 
@@ -12,22 +12,26 @@ mod registers;
 mod waiting;
 mod window;
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use heapless::Vec;
 use stile_blob::Slot;
-use stile_board::MAX_SERVED;
+use stile_board::{MAX_SERVED, MAX_VMS};
 use stile_lock::TicketLock;
 use stile_paging::frames::Piece;
 use stile_virtio::Transport;
 
-use crate::arch::aarch64::host::timer;
+use crate::arch::Arch;
+use crate::arch::contract::{Counter, ServedPart};
 use crate::arena::Arena;
 use crate::image;
 use crate::vm::{Vm, get, place};
 use function::Function;
 use link::{Link, Slots};
-pub use registers::{ServerPages, Transports, ring};
+#[allow(unused_imports, reason = "not every back end has a fast path")]
+pub use registers::ring;
+pub use registers::{is_completion, is_kick};
 use window::Window;
 
 /// The devices that a VM serves, or is served.
@@ -41,6 +45,26 @@ pub enum Served {
         /// Windows on the RAM of the VMs that it serves.
         windows: &'static Vec<Window, MAX_SERVED>,
     },
+}
+
+/// The parts of VMs, by number; null for VMs that neither serve nor are served. Written when a VM is created.
+static PARTS: [AtomicPtr<Served>; MAX_VMS] = [const { AtomicPtr::new(ptr::null_mut()) }; MAX_VMS];
+
+/// The devices that a VM serves, or is served, if there are any.
+pub fn of(vm: &Vm) -> Option<&'static Served> {
+    let part = PARTS.get(vm.number)?.load(Ordering::Acquire);
+    // SAFETY: the pointer is null, or of a complete part, which is never freed: VMs with served devices are never destroyed.
+    unsafe { part.as_ref() }
+}
+
+/// Makes the part of VM `number` known.
+fn publish(number: usize, part: &'static mut Served) -> &'static Served {
+    let part: *mut Served = part;
+    if let Some(place) = PARTS.get(number) {
+        place.store(part, Ordering::Release);
+    }
+    // SAFETY: the part is complete, is never freed, and is only read from here on.
+    unsafe { &*part }
 }
 
 impl Served {
@@ -63,7 +87,7 @@ impl Served {
         if config.serves != 0 {
             let windows = arena.allocate()?.write(window::create(&slots(number)?, reserve)?);
             let slots = link::of_server(number).ok_or(UNKNOWN)?;
-            return Ok(Some(arena.allocate()?.write(Served::Server { slots, windows })));
+            return Ok(Some(publish(number, arena.allocate()?.write(Served::Server { slots, windows }))));
         }
         let mut links = Vec::new();
         for (index, served) in config.served.iter().enumerate() {
@@ -98,11 +122,11 @@ impl Served {
             };
             let link = link::publish(arena.allocate()?.write(link)).ok_or(UNKNOWN)?;
             if let Some(server) = get(server) {
-                server.arch.tables.map_events(&link.event_piece());
+                server.arch.map_events(&link.event_piece());
             }
             links.push(link).map_err(|_| UNKNOWN)?;
         }
-        Ok(if links.is_empty() { None } else { Some(arena.allocate()?.write(Served::Client(links))) })
+        Ok(if links.is_empty() { None } else { Some(publish(number, arena.allocate()?.write(Served::Client(links)))) })
     }
 
     /// A client's devices.
@@ -163,8 +187,15 @@ impl Served {
         false
     }
 
-    /// Unmaps a part of a client's RAM from its servers' second stages. Its translations are invalidated by
-    /// [`Served::complete_unmap`].
+    /// The servers of a client, each once.
+    #[allow(dead_code, reason = "not every back end invalidates the translations of each")]
+    pub fn servers(&self) -> impl Iterator<Item = &'static Vm> {
+        let links = self.links();
+        let is_first = move |&index: &usize| links[..index].iter().all(|other| other.server != links[index].server);
+        (0..links.len()).filter(is_first).filter_map(move |index| get(links[index].server))
+    }
+
+    /// Unmaps a part of a client's RAM from its servers' second stages. The caller invalidates its translations.
     pub fn unmap_ram(&self, gpa: u64, size: u64) {
         for link in self.links() {
             if let Some((server, window)) = window_on(link.server, link.client) {
@@ -172,20 +203,11 @@ impl Served {
             }
         }
     }
-
-    /// Invalidates translations of parts that [`Served::unmap_ram`] unmapped. Returns false if it unmapped none.
-    pub fn complete_unmap(&self) -> bool {
-        let has_servers = !self.links().is_empty();
-        if has_servers {
-            window::invalidate();
-        }
-        has_servers
-    }
 }
 
 /// The windows of a VM.
 fn windows_of(vm: &Vm) -> &'static [Window] {
-    match vm.arch.served {
+    match of(vm) {
         Some(Served::Server { windows, .. }) => windows,
         _ => &[],
     }
@@ -199,7 +221,7 @@ fn window_on(server: usize, client: usize) -> Option<(&'static Vm, &'static Wind
 
 /// All devices that the server of `link` serves to its client, `link` included.
 fn pair(link: &'static Link) -> impl Iterator<Item = &'static Link> + Clone {
-    let links = get(link.client).and_then(|client| client.arch.served).map_or(&[][..], Served::links);
+    let links = get(link.client).and_then(of).map_or(&[][..], Served::links);
     links.iter().copied().filter(|other| other.server == link.server)
 }
 
@@ -252,6 +274,6 @@ pub fn server_ended(number: usize) {
 
 /// Handles the end of a pause of VM `number`, which may be a server. `ticks`: the pause's length, in ticks of the counter.
 pub fn server_resumed(number: usize, ticks: u64) {
-    let now = timer::now();
+    let now = Arch::now();
     link::of_server(number).into_iter().flat_map(Slots::iter).for_each(|link| link.exclude_pause(ticks, now));
 }

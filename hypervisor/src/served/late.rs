@@ -6,7 +6,8 @@ use stile_virtio::{Awaited, Owed, device_name};
 
 use super::link::Link;
 use super::waiting;
-use crate::arch::aarch64::host::timer;
+use crate::arch::Arch;
+use crate::arch::contract::Counter;
 use crate::console::log_of;
 use crate::vm::get;
 
@@ -26,7 +27,7 @@ const CUT_OFF: u64 = 60;
 
 /// Whether a reset has waited so long that its server, unless paused, must be cut off. Reports a long wait.
 pub fn ends(link: &Link) -> bool {
-    let seconds = timer::now().saturating_sub(link.since.load(Ordering::Relaxed)) / timer::frequency();
+    let seconds = Arch::now().saturating_sub(link.since.load(Ordering::Relaxed)) / Arch::frequency();
     if seconds >= REPORTED && !link.is_reported.swap(true, Ordering::Relaxed) {
         report(link, Awaited::Reset);
         // The alarm sends the operator the wait.

@@ -3,7 +3,8 @@
 use stile_board::MAX_VMS;
 use stile_lock::TicketLock;
 
-use crate::arch::aarch64::host::timer;
+use crate::arch::Arch;
+use crate::arch::contract::Counter;
 use crate::device::alarm;
 
 /// Number of parts of the VMs, of which an alarm looks at one: its work is bounded by the devices of [`PART`] VMs.
@@ -28,7 +29,7 @@ pub fn begin() {
     let mut watch = WATCH.lock();
     watch.waits = true;
     if !core::mem::replace(&mut watch.is_on, true) {
-        alarm::set_patience(timer::now() + timer::frequency());
+        alarm::set_patience(Arch::now() + Arch::frequency());
     }
 }
 
@@ -46,6 +47,6 @@ pub fn end_part(waits: bool, now: u64) {
     watch.next = (watch.next + 1) % PARTS;
     watch.is_on = watch.waits || watch.next != 0;
     if watch.is_on {
-        alarm::set_patience(now + timer::frequency());
+        alarm::set_patience(now + Arch::frequency());
     }
 }

@@ -1,12 +1,14 @@
 //! The client's side of a link: a PCI function. Its BAR has the registers of the transport (`stile_virtio::pci`), its
-//! messages become SPIs of the client's MSI frame.
+//! messages become signals to the client (`ServedPart::message`).
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use stile_board::{intid, map};
 use stile_lock::TicketLock;
 use stile_pci::{BARS, Bar, ConfigSpace, Table, VirtualFunction, register};
 use stile_virtio::{VECTORS, pci};
+
+use crate::arch::Vm;
+use crate::arch::contract::ServedPart;
 
 /// Published address of the BAR while it is not decoded: no access matches it.
 const NOWHERE: u64 = u64::MAX;
@@ -27,8 +29,8 @@ pub struct Function {
     state: TicketLock<State>,
     /// Guest-physical address of the BAR in the client, or [`NOWHERE`].
     bar: AtomicU64,
-    /// SPI of each vector; 0 while the vector is masked, or its message is not one of the client's MSI frame.
-    spis: [AtomicU32; VECTORS],
+    /// Signal of each vector; 0 while the vector is masked, or its message is none of the client's.
+    signals: [AtomicU32; VECTORS],
 }
 
 struct State {
@@ -48,7 +50,7 @@ impl Function {
         Ok(Self {
             state: TicketLock::new(State { model, table: Table::new(VECTORS) }),
             bar: AtomicU64::new(NOWHERE),
-            spis: [const { AtomicU32::new(0) }; VECTORS],
+            signals: [const { AtomicU32::new(0) }; VECTORS],
         })
     }
 
@@ -93,28 +95,26 @@ impl Function {
         }
     }
 
-    /// Publishes the BAR's address and the vectors' SPIs.
+    /// Publishes the BAR's address and the vectors' signals.
     fn update(&self, state: &State) {
-        const MESSAGES: core::ops::Range<u32> = intid::MSI_BASE..intid::MSI_BASE + intid::MSI_COUNT;
         let bar = state.model.address(0).filter(|_| state.model.decodes_memory());
         self.bar.store(bar.unwrap_or(NOWHERE), Ordering::Relaxed);
         // Compared as a whole: the function mask must be clear. A message is a write by the function, a bus master.
         let is_enabled = state.model.msix_control() == register::MSIX_ENABLE && state.model.masters_bus();
-        for (number, spi) in self.spis.iter().enumerate() {
+        for (number, signal) in self.signals.iter().enumerate() {
             let vector = state.table.vector(number).filter(|vector| is_enabled && !vector.masked);
-            let vector = vector.filter(|vector| vector.address == map::MSI_FRAME_BASE + map::MSI_DOORBELL);
-            let data = vector.map(|vector| vector.data).filter(|data| MESSAGES.contains(data));
-            spi.store(data.unwrap_or(0), Ordering::Relaxed);
+            let message = vector.map_or(0, |vector| Vm::message(vector.address, vector.data));
+            signal.store(message, Ordering::Relaxed);
         }
     }
 
-    /// Returns the set of vectors that are not masked (bit *n*: vector *n*), and the SPI of each vector.
+    /// Returns the set of vectors that are not masked (bit *n*: vector *n*), and the signal of each vector.
     pub fn unmasked(&self) -> (u32, [u32; VECTORS]) {
-        let spis = self.spis.each_ref().map(|spi| spi.load(Ordering::Relaxed));
-        ((0..VECTORS).filter(|&number| spis[number] != 0).fold(0, |vectors, number| vectors | 1 << number), spis)
+        let signals = self.signals.each_ref().map(|signal| signal.load(Ordering::Relaxed));
+        ((0..VECTORS).filter(|&number| signals[number] != 0).fold(0, |vectors, number| vectors | 1 << number), signals)
     }
 
-    /// Sends the messages of a set of vectors by `post`, which returns whether it could post the SPI. Returns the set of vectors
+    /// Sends the messages of a set of vectors by `post`, which returns whether it could post the signal. Returns the set of vectors
     /// whose messages were not sent: masked ones, and those that `post` refused.
     #[inline]
     pub fn signal(&self, vectors: u32, post: impl Fn(u32) -> bool) -> u32 {
@@ -122,8 +122,8 @@ impl Function {
         while rest != 0 {
             let number = rest.trailing_zeros();
             rest &= rest - 1;
-            let spi = self.spis.get(number as usize).map_or(0, |spi| spi.load(Ordering::Relaxed));
-            if spi == 0 || !post(spi) {
+            let signal = self.signals.get(number as usize).map_or(0, |signal| signal.load(Ordering::Relaxed));
+            if signal == 0 || !post(signal) {
                 left |= 1 << number;
             }
         }

@@ -11,6 +11,7 @@ use stile_lock::TicketLock;
 use stile_paging::frames::Piece;
 
 use super::link::Link;
+use crate::arch::contract::ServedPart;
 use crate::vm::{Vm, get};
 
 /// A server's window on a client's RAM.
@@ -83,7 +84,7 @@ impl Window {
     /// # Errors
     /// No memory is left, or the CPUs' second stage is too small.
     pub fn reserve(&self, server: &Vm, pieces: &[Piece]) -> Result<(), &'static str> {
-        pieces.iter().try_for_each(|part| server.arch.tables.reserve_window(&self.place(part)))
+        pieces.iter().try_for_each(|part| server.arch.reserve_window(&self.place(part)))
     }
 
     /// Handles the server's access to an address of the client's that is not mapped: does a bounded part of filling and
@@ -94,7 +95,7 @@ impl Window {
         if access.is_closed {
             return false;
         }
-        client.filled_parts(gpa).for_each(|part| server.arch.tables.map_window(&self.place(&part)));
+        client.filled_parts(gpa).for_each(|part| server.arch.map_window(&self.place(&part)));
         true
     }
 
@@ -106,10 +107,10 @@ impl Window {
     /// Unmaps a part of the client's RAM, whose block is claimed, from the server's second stage.
     pub fn unmap(&self, server: &Vm, gpa: u64, size: u64) {
         let _access = self.access.lock();
-        server.arch.tables.unmap(gpa - self.base + self.start, size);
+        server.arch.unmap_window(gpa - self.base + self.start, size);
     }
 
-    /// Closes a bounded part of the window, where the server's accesses then take external aborts. `links` are all of its devices for
+    /// Closes a bounded part of the window, where the server's accesses are refused then. `links` are all of its devices for
     /// the client, which are cut off with the last part. Returns whether that was the last part; false without effect if all resets were
     /// acknowledged meanwhile.
     pub fn close(&self, server: &Vm, links: impl Iterator<Item = &'static Link> + Clone) -> bool {
@@ -120,13 +121,18 @@ impl Window {
         if !access.is_closed {
             *access = Access { is_closed: true, unmapped: 0 };
         }
-        let size = PART.min(self.size - access.unmapped);
-        server.arch.tables.unmap(self.start + access.unmapped, size);
-        access.unmapped += size;
         if access.unmapped != self.size {
+            let size = PART.min(self.size - access.unmapped);
+            server.arch.unmap_window(self.start + access.unmapped, size);
+            access.unmapped += size;
+            if access.unmapped != self.size {
+                return false;
+            }
+            server.arch.invalidate_windows();
+        }
+        if !server.arch.are_windows_invalidated() {
             return false;
         }
-        invalidate();
         links.for_each(|link| link.transport.lock().cut_off());
         true
     }
@@ -142,11 +148,4 @@ impl Window {
         links.for_each(|link| link.transport.lock().reconnect());
         true
     }
-}
-
-/// Invalidates the translations of all second stages on all CPUs: those of servers, on a CPU that has loaded a client's.
-/// A client's reset does this once for some 64 blocks.
-pub fn invalidate() {
-    // SAFETY: TLBI drops cached translations of guests only, none that Stile uses; the next access walks the tables again.
-    unsafe { core::arch::asm!("dsb ishst", "tlbi alle1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
 }

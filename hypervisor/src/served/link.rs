@@ -1,10 +1,10 @@
-//! A link: a served device, whose two sides signal each other by SPIs; the client's are messages of its function.
+//! A link: a served device, whose two sides signal each other by interrupts; the client's are messages of its function.
 
 use core::iter;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use stile_board::{MAX_SERVED, MAX_VMS, intid, map};
+use stile_board::{MAX_SERVED, MAX_VMS, map};
 use stile_lock::TicketLock;
 use stile_paging::PAGE_SIZE;
 use stile_paging::frames::Piece;
@@ -13,8 +13,9 @@ use stile_virtio::{Awaited, Effect, EventPage, Owed, Transport, server};
 use super::function::Function;
 use super::waiting;
 use crate::address_space;
-use crate::arch::aarch64::host::{bulk, timer};
-use crate::arch::aarch64::interrupts::delivery;
+use crate::arch;
+use crate::arch::Arch;
+use crate::arch::contract::{Counter, ServedPart};
 use crate::arena::Arena;
 use crate::cpu;
 use crate::vm;
@@ -93,7 +94,7 @@ pub fn publish(link: &'static mut Link) -> Option<&'static Link> {
 pub fn event_page(arena: &'static Arena) -> Result<&'static EventPage, &'static str> {
     let memory = address_space::physical(arena.allocate_pages(map::EVENTS_STRIDE)?);
     // A server with caches off must not read what memory held before the zeros, which may be another VM's.
-    bulk::flush(memory as u64, map::EVENTS_STRIDE as usize);
+    arch::Vm::clean(memory, map::EVENTS_STRIDE);
     // SAFETY: the page is in the direct map, larger than its content and aligned, and belongs to the link, which is never freed. The
     // content consists of words that are read and written atomically, as the server changes them at any time; all values are valid.
     Ok(unsafe { &*memory.cast::<EventPage>() })
@@ -120,7 +121,7 @@ impl Link {
             Effect::SignalClient(causes) => {
                 let vectors = transport.vectors(causes);
                 drop(transport);
-                let left = self.function.signal(vectors, |spi| post(self.client_place, spi));
+                let left = self.function.signal(vectors, |signal| post(self.client_place, signal));
                 if left != 0 {
                     self.hold(left);
                 }
@@ -193,7 +194,7 @@ impl Link {
 
     /// Notes the time at which a wait begins.
     pub fn note_time(&self) {
-        self.since.store(timer::now(), Ordering::Relaxed);
+        self.since.store(Arch::now(), Ordering::Relaxed);
     }
 
     /// Excludes a pause of the server from the waits for it. `ticks`: the pause's length; `now`: its end, both in ticks of the counter.
@@ -264,15 +265,15 @@ impl Link {
 
     /// The page with the server's events: server-physical and physical address.
     pub fn event_piece(&self) -> Piece {
-        let (gpa, size) = (map::EVENTS_BASE + u64::from(self.slot) * map::EVENTS_STRIDE, map::EVENTS_STRIDE);
+        let (gpa, size) = (<arch::Vm as ServedPart>::EVENTS + u64::from(self.slot) * map::EVENTS_STRIDE, map::EVENTS_STRIDE);
         Piece { gpa, pa: address_space::to_physical(self.events), size }
     }
 
     #[inline]
     fn signal_server(&self) {
-        let spi = intid::SERVER + self.slot;
-        if !post(self.server_place, spi) {
-            send(self.server, iter::once(spi));
+        let signal = arch::Vm::event(self.slot);
+        if !post(self.server_place, signal) {
+            send(self.server, iter::once(signal));
         }
     }
 
@@ -286,26 +287,26 @@ impl Link {
 
     /// Sends the pending messages whose vectors are not masked.
     pub fn send_pending(&self) {
-        // The transport's lock orders this with `hold`: either finds what the other has written, the message or its SPI.
+        // The transport's lock orders this with `hold`: either finds what the other has written, the message or its signal.
         let mut transport = self.transport.lock();
-        let (unmasked, spis) = self.function.unmasked();
+        let (unmasked, signals) = self.function.unmasked();
         let taken = transport.take_pending(unmasked);
         drop(transport);
         if taken != 0 {
-            send(self.client, (0..).zip(spis).filter(|&(number, _)| taken >> number & 1 != 0).map(|(_, spi)| spi));
+            send(self.client, (0..).zip(signals).filter(|&(number, _)| taken >> number & 1 != 0).map(|(_, signal)| signal));
         }
     }
 }
 
-/// Posts an SPI to a VM. Returns false if it needs [`send`].
+/// Posts a signal to a VM. Returns false if it needs [`send`].
 #[inline]
-fn post(place: vm::Place, spi: u32) -> bool {
-    place.get().is_some_and(|vm| delivery::post_spi(vm, spi))
+fn post(place: vm::Place, signal: u32) -> bool {
+    place.get().is_some_and(|vm| arch::Vm::post(vm, signal))
 }
 
-/// Sends SPIs to VM `number` by its distributor.
-fn send(number: usize, spis: impl Iterator<Item = u32>) {
+/// Sends signals to VM `number`.
+fn send(number: usize, signals: impl Iterator<Item = u32>) {
     if let Some(vm) = vm::get(number) {
-        delivery::send_spis(vm, spis);
+        arch::Vm::send(vm, signals);
     }
 }

@@ -9,11 +9,12 @@ use stile_board::MAX_VMS;
 use stile_virtio::{Owed, device_name};
 use stile_wire::{Event, Wait};
 
-use super::Served;
 use super::late::{GIVEN_UP, REPORTED, STATUS_WAITS, UNACKNOWLEDGED, UNANSWERED, report, report_owed};
 use super::link::Link;
 use super::waiting::{self, PART};
-use crate::arch::aarch64::host::timer;
+use super::{Served, of};
+use crate::arch::Arch;
+use crate::arch::contract::Counter;
 use crate::console::{self, log_of};
 use crate::vm::{Vm, get};
 
@@ -31,7 +32,7 @@ pub fn look(now: u64) {
 /// Looks at the devices of a client, and sends the operator the first one with a reported wait if it has changed. Returns whether the
 /// alarm is needed further, which includes a message that is still to be sent.
 fn look_at_client(client: &Vm, now: u64) -> bool {
-    let links = client.arch.served.map_or(&[][..], Served::links);
+    let links = of(client).map_or(&[][..], Served::links);
     let count = links.iter().filter(|link| look_at(link, now)).count();
     let reported = links.iter().find(|link| link.is_reported.load(Ordering::Relaxed));
     let number = reported.map_or(0, |link| link.number as u8);
@@ -49,7 +50,7 @@ fn look_at_client(client: &Vm, now: u64) -> bool {
 /// Reports a wait that lasts, or ends it. Returns whether the alarm is needed further.
 fn look_at(link: &Link, now: u64) -> bool {
     let Some((awaited, since)) = link.waits_since() else { return look_at_owed(link, now) };
-    let seconds = now.saturating_sub(since) / timer::frequency();
+    let seconds = now.saturating_sub(since) / Arch::frequency();
     if seconds >= REPORTED && !link.is_reported.swap(true, Ordering::Relaxed) {
         report(link, awaited);
     }
@@ -81,7 +82,7 @@ fn look_at_owed(link: &Link, now: u64) -> bool {
         }
         return false;
     };
-    let seconds = now.saturating_sub(since) / timer::frequency();
+    let seconds = now.saturating_sub(since) / Arch::frequency();
     if seconds >= REPORTED && !link.is_reported.swap(true, Ordering::Relaxed) {
         report_owed(link, owed);
     }
