@@ -348,13 +348,16 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
                 archive.extend(initramfs::with_consoles(&debian::console_modules(*which, freshness)?));
             }
             if let (KernelSource::Debian(which), true) = (&vm.kernel, has(VSOCK)) {
-                archive.extend(initramfs::with_sockets(&debian::socket_modules(*which, freshness)?, &devices(freshness, "stile-vsock")?));
+                archive.extend(initramfs::with_sockets(
+                    &debian::socket_modules(arch, *which, freshness)?,
+                    &devices(arch, freshness, "stile-vsock")?,
+                ));
             }
             if let (KernelSource::Debian(which), true) = (&vm.kernel, vm.serves != 0)
-                && let Some(module) = debian::served_module(*which, freshness)?
+                && let Some(module) = debian::served_module(arch, *which, freshness)?
             {
-                let modules = [debian::bridge_modules(*which, freshness)?, vec![module]].concat();
-                archive.extend(initramfs::with_server(&modules, &devices(freshness, "stile-devices")?, &back_ends(vm)?));
+                let modules = [debian::bridge_modules(arch, *which, freshness)?, vec![module]].concat();
+                archive.extend(initramfs::with_server(&modules, &devices(arch, freshness, "stile-devices")?, &back_ends(arch, vm)?));
             }
             if let (KernelSource::Debian(which), Arch::X86_64, IpiAccess::Direct | IpiAccess::Gate) = (&vm.kernel, arch, vm.techniques.ipi)
             {
@@ -416,23 +419,23 @@ fn l2(arch: Arch, freshness: Freshness) -> Vec<u8> {
 }
 
 /// A program of the package with that which serves devices.
-fn devices(freshness: Freshness, program: &str) -> Result<Vec<u8>> {
+fn devices(arch: Arch, freshness: Freshness, program: &str) -> Result<Vec<u8>> {
     // Only uses available files.
     if freshness == Freshness::Cached {
         return Err(exit::lacking(format!("{program} is not built yet")));
     }
-    l2::linux::build_one(Arch::Aarch64, Path::new("devices"), "stile-devices", program)
+    l2::linux::build_one(arch, Path::new("devices"), "stile-devices", program)
 }
 
 /// Programs that carry out requests for `stile-devices`, with their libraries, and `qemu-img`; none for a command that does not start them.
-fn back_ends(vm: &VmConfig) -> Result<BTreeMap<String, Vec<u8>>> {
+fn back_ends(arch: Arch, vm: &VmConfig) -> Result<BTreeMap<String, Vec<u8>>> {
     let wants = |option: &str| vm.exec.as_ref().is_none_or(|command| command.contains(option));
     let mut files = BTreeMap::new();
     if wants("format=qcow2") {
-        files.extend(debian::programs(Arch::Aarch64, "qemu-utils", &["usr/bin/qemu-storage-daemon", "usr/bin/qemu-img"])?);
+        files.extend(debian::programs(arch, "qemu-utils", &["usr/bin/qemu-storage-daemon", "usr/bin/qemu-img"])?);
     }
     if wants(" fs=") {
-        files.extend(debian::programs(Arch::Aarch64, "virtiofsd", &["usr/libexec/virtiofsd"])?);
+        files.extend(debian::programs(arch, "virtiofsd", &["usr/libexec/virtiofsd"])?);
     }
     Ok(files)
 }

@@ -28,6 +28,7 @@
 #include <linux/of_address.h>
 #include <linux/platform_device.h>
 #include <linux/poll.h>
+#include <linux/property.h>
 #include <linux/uaccess.h>
 #include <linux/wait.h>
 
@@ -215,13 +216,15 @@ static u64 read_pair(struct served *served, unsigned int offset)
 	return readl(served->registers + offset) | (u64)readl(served->registers + offset + 4) << 32;
 }
 
-/* The device's number: that of devices at lower addresses. */
-static int number_of(phys_addr_t at)
+/* The device's number: a property in ACPI's tables; in a device tree the number of devices at lower addresses. */
+static int number_of(struct device *device, phys_addr_t at)
 {
 	struct device_node *node;
 	struct resource other;
-	int number = 0;
+	u32 number = 0;
 
+	if (!device_property_read_u32(device, "stile,number", &number))
+		return number;
 	for_each_compatible_node(node, NULL, COMPATIBLE)
 		if (!of_address_to_resource(node, 0, &other) && other.start < at)
 			number++;
@@ -270,7 +273,8 @@ static int served_probe(struct platform_device *platform)
 	served->misc.fops = &served_operations;
 	served->misc.parent = device;
 	served->misc.mode = 0600;
-	served->misc.name = devm_kasprintf(device, GFP_KERNEL, "stile-served%d", number_of(resource->start));
+	served->misc.name = devm_kasprintf(device, GFP_KERNEL, "stile-served%d",
+					   number_of(device, resource->start));
 	if (!served->misc.name)
 		return -ENOMEM;
 	error = misc_register(&served->misc);

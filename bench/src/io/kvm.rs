@@ -77,7 +77,7 @@ pub fn run(job: &Job<'_>, polling: bool) -> Result<Run> {
         units: job.load.work.units,
     };
     let mut host = system::build(Arch::Aarch64, guest::KERNEL, &host)?;
-    let bridge = debian::bridge_modules(guest::KERNEL, Freshness::Weekly)?;
+    let bridge = debian::bridge_modules(Arch::Aarch64, guest::KERNEL, Freshness::Weekly)?;
     let vhost = debian::vhost_modules(guest::KERNEL, Freshness::Weekly)?;
     host.initrd.extend(with_modules(&[drivers()?, bridge, vhost].concat()));
     host.initrd.extend(guest_files(job, polling));

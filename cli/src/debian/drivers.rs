@@ -60,13 +60,12 @@ pub fn drivers(arch: Arch, kernel: DebianKernel, freshness: Freshness) -> Result
     modules(arch, DRIVERS, kernel, freshness)
 }
 
-/// The modules of one of Debian's kernels for Arm for bridges and TAP devices, in the order in which they can be loaded. None for other
-/// kernels.
+/// The modules of one of Debian's kernels for bridges and TAP devices, in the order in which they can be loaded. None for other kernels.
 ///
 /// # Errors
 /// See [`drivers`].
-pub fn bridge_modules(kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>> {
-    modules(Arch::Aarch64, BRIDGE, kernel, freshness)
+pub fn bridge_modules(arch: Arch, kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>> {
+    modules(arch, BRIDGE, kernel, freshness)
 }
 
 /// The modules of vhost-net of one of Debian's kernels for Arm, by which KVM's host serves its guests' network cards; they are loaded after
@@ -86,12 +85,12 @@ pub fn console_modules(kernel: DebianKernel, freshness: Freshness) -> Result<Vec
     modules(Arch::Aarch64, CONSOLE, kernel, freshness)
 }
 
-/// The modules of one of Debian's kernels for Arm for sockets between VMs, in the order in which they can be loaded. None for other kernels.
+/// The modules of one of Debian's kernels for sockets between VMs, in the order in which they can be loaded. None for other kernels.
 ///
 /// # Errors
 /// See [`drivers`].
-pub fn socket_modules(kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>> {
-    modules(Arch::Aarch64, SOCKETS, kernel, freshness)
+pub fn socket_modules(arch: Arch, kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>> {
+    modules(arch, SOCKETS, kernel, freshness)
 }
 
 /// The modules of one of Debian's kernels for Arm for shared folders, in the order in which they can be loaded. None for kernels without

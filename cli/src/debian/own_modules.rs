@@ -41,14 +41,16 @@ const IPI: Own = Own {
     ],
 };
 
-const SERVED: Own = Own {
-    arch: Arch::Aarch64,
-    name: "stile_served.ko",
-    sources: [
-        ("Kbuild", include_str!("../../../modules/stile-served/Kbuild")),
-        ("stile_served.c", include_str!("../../../modules/stile-served/stile_served.c")),
-    ],
-};
+const fn served(arch: Arch) -> Own {
+    Own {
+        arch,
+        name: "stile_served.ko",
+        sources: [
+            ("Kbuild", include_str!("../../../modules/stile-served/Kbuild")),
+            ("stile_served.c", include_str!("../../../modules/stile-served/stile_served.c")),
+        ],
+    }
+}
 
 /// The module `stile-ipi` for one of Debian's kernels for x86-64; none for what is no kernel.
 ///
@@ -58,12 +60,12 @@ pub fn ipi_module(kernel: DebianKernel, freshness: Freshness) -> Result<Option<M
     item(kernel).map(|item| IPI.get(item, freshness)).transpose()
 }
 
-/// The module `stile-served` for one of Debian's kernels for Arm; none for kernels without modules.
+/// The module `stile-served` for one of Debian's kernels; none for kernels without modules.
 ///
 /// # Errors
 /// See [`ipi_module`].
-pub fn served_module(kernel: DebianKernel, freshness: Freshness) -> Result<Option<Module>> {
-    item(kernel).map(|item| SERVED.get(item, freshness)).transpose()
+pub fn served_module(arch: Arch, kernel: DebianKernel, freshness: Freshness) -> Result<Option<Module>> {
+    item(kernel).map(|item| served(arch).get(item, freshness)).transpose()
 }
 
 /// A kernel that modules are built for.
