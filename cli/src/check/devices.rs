@@ -1,6 +1,7 @@
 //! Description of a virtual machine's devices: type, path, and the reason for it.
 
 use stile_blob::Interrupts;
+use stile_board::pc;
 
 use crate::config::served::{BLOCK, CONSOLE, FS, VSOCK, device_name};
 use crate::config::service;
@@ -78,7 +79,7 @@ pub fn explain(machine: &MachineConfig, index: usize) -> Vec<(&'static str, Stri
             .unwrap_or_default();
         facts.push((
             "served device",
-            format!("virtio {name} at 0001:00:{number:02x}.0{leads}, served by {by}, which can access all of this VM's RAM"),
+            format!("virtio {name} at {}{leads}, served by {by}, which can access all of this VM's RAM", place(machine.arch, number)),
         ));
     }
     if vm.serves != 0 {
@@ -116,5 +117,13 @@ fn describe(machine: &MachineConfig, network: &Network) -> String {
     match &ports[..] {
         [] => format!("through the emulator{kept}"),
         _ => format!("through the emulator{kept}, port {}", ports.join(", ")),
+    }
+}
+
+/// Where a client finds its served device `number`, counted from 1.
+fn place(arch: Arch, number: usize) -> String {
+    match arch {
+        Arch::Aarch64 => format!("0001:00:{number:02x}.0"),
+        Arch::X86_64 => format!("0000:00:{:02x}.0", pc::SERVED_DEVICES + number - 1),
     }
 }

@@ -106,9 +106,15 @@ pub fn pc(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Place> {
     let [low, high] = pc::ram(vm.memory);
     let mut rows = vec![Place::new(low, "RAM")];
     rows.extend(loads(plan));
-    if !vm.functions.is_empty() {
+    if !(vm.functions.is_empty() && vm.served.is_empty()) {
         rows.extend([Place::new(pc::PCI_WINDOW, "BARs of PCI functions"), Place::new(pc::PCI_ECAM, "PCI configuration space, bus 0")]);
     }
+    for number in 0..u64::from(vm.serves) {
+        let (registers, events) = (pc::SERVER_REGISTERS + number * map::SERVER_STRIDE, pc::SERVER_EVENTS + number * map::EVENTS_STRIDE);
+        rows.push(Place::new(registers..registers + map::SERVER_STRIDE, "registers of a device that it serves"));
+        rows.push(Place::new(events..events + map::EVENTS_STRIDE, "events of a device that it serves"));
+    }
+    rows.sort_by_key(|place| place.range.start);
     rows.push(Place::new(pc::IO_APIC..pc::IO_APIC + PAGE, "I/O APIC, 24 inputs"));
     rows.push(Place::new(pc::LOCAL_APIC..pc::LOCAL_APIC + PAGE, "local APIC, each vCPU its own; elsewhere or MSRs if the guest wants"));
     rows.push(Place::new(pc::TEST_MEMORY, "memory for test programs"));

@@ -107,18 +107,12 @@ pub fn places(draft: &VmDraft) -> impl Iterator<Item = &Place> {
 /// `is_vmx`: the machine is a PC with VMX, where no functions are assigned.
 pub fn resolve(draft: &VmDraft, vm: &mut VmConfig, (arch, is_vmx): (Arch, bool), folder: &Path, mistakes: &mut Vec<Mistake>) {
     let places: Vec<&Place> = places(draft).collect();
-    let (disks, networks) = (draft.disks.iter(), draft.networks.iter());
-    let served = disks.filter(|disk| disk.served).map(|disk| &disk.place);
-    let mut served = served.chain(networks.filter(|network| network.served).map(|network| &network.place));
     if let (true, Some(place)) = (is_vmx, places.first()) {
         let what = "virtual machines on x86_64 with VMX have no disks, networks and shared folders yet";
         mistakes.push(Mistake::new((*place).clone(), what).expected(MACHINES_WITH_FUNCTIONS));
     } else if let (Arch::X86_64, Some(share)) = (arch, draft.folders.first()) {
         let what = "virtual machines on x86_64 have no shared folders yet";
         mistakes.push(Mistake::new(share.place.clone(), what).expected("arch = \"aarch64\" in [machine]"));
-    } else if let (Arch::X86_64, Some(place)) = (arch, served.next()) {
-        let what = "virtual machines on x86_64 can't serve devices yet";
-        mistakes.push(Mistake::new(place.clone(), what).expected("devices that are not served"));
     }
     if let Some(place) = places.get(MAX_FUNCTIONS) {
         let what = format!("there are {} disks, networks and shared folders", places.len());
@@ -222,7 +216,8 @@ mod tests {
         assert!(read(&of_pc("", net)).unwrap_err().contains("with VMX have no disks, networks and shared folders yet"));
         let amd = |rest: &str| read(&of_pc("cpu = \"max\"", rest));
         assert_eq!(amd(net).unwrap().vms[0].functions[0].device(), 2);
-        assert!(amd(&format!("{net}\nserved = true")).unwrap_err().contains("can't serve devices yet"));
+        let served = amd(&format!("{net}\nserved = true")).unwrap();
+        assert_eq!((served.vms[0].served.len(), served.vms[1].serves, served.vms[1].functions[0].device()), (1, 1, 2));
         let disk = "[[vm.disk]]\nfile = \"a\"";
         let system = &amd(disk).unwrap().vms[0];
         assert_eq!((&system.kernel, system.system_disk.as_ref()), (&KernelSource::Disk, system.disks.first()));

@@ -86,7 +86,7 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
         vm.functions = functions(vm_draft, vm.techniques.nested, &vms, mistakes);
         devices::resolve(vm_draft, &mut vm, (arch, is_vmx), folder, mistakes);
         if let (Arch::X86_64, DecodeCache::Protect, Some(given)) = (arch, vm.techniques.decode_cache, &vm_draft.decode_cache)
-            && vm.functions.len() + vm.emulated_functions() != 0
+            && vm.functions.len() + vm.emulated_functions() + vm_draft.served.len() != 0
         {
             let what = "a virtual machine with PCI functions, whose DMA changes code unseen, can't have write-protected code";
             mistakes.push(Mistake::new(given.place.clone(), what).expected("\"verify\" or \"off\""));
@@ -114,7 +114,7 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
 
     devices::check_ports(&draft.vms, &vms, mistakes);
     let drafts: Vec<_> = draft.vms.iter().take(MAX_VMS).map(|vm| &vm.served[..]).collect();
-    served::resolve(&drafts, arch, &mut vms, mistakes);
+    served::resolve(&drafts, arch, is_vmx, &mut vms, mistakes);
     if let Some(Service { draft, disks, networks, folders, serves }) = service::take(&draft.vms, &mut vms, folder, mistakes) {
         let vm = vm(&draft, vms.len(), arch, cpu_limit, folder, mistakes);
         vms.push(VmConfig { serves, disks, networks, folders, ..vm });

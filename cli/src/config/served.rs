@@ -3,6 +3,7 @@
 use stile_blob::{Nested, Served};
 use stile_board::MAX_SERVED;
 
+use super::devices::MACHINES_WITH_FUNCTIONS;
 use super::draft::{Given, ServedDraft};
 use super::{Arch, KernelSource, Mistake, Place, VmConfig};
 
@@ -66,12 +67,17 @@ pub fn device_name(device: u32) -> &'static str {
 }
 
 /// Resolves the served devices of all virtual machines, whose drafts are in the same order.
-pub fn resolve(drafts: &[&[ServedDraft]], arch: Arch, vms: &mut [VmConfig], mistakes: &mut Vec<Mistake>) {
+pub fn resolve(drafts: &[&[ServedDraft]], arch: Arch, is_vmx: bool, vms: &mut [VmConfig], mistakes: &mut Vec<Mistake>) {
     let servers: Vec<usize> = drafts.iter().flat_map(|served| served.iter()).filter_map(|draft| server_of(draft, vms)).collect();
     for (index, served) in drafts.iter().enumerate() {
-        if let (Arch::X86_64, Some(draft)) = (arch, served.first()) {
-            let what = "virtual machines on x86_64 can't serve devices yet";
-            mistakes.push(Mistake::new(draft.place.clone(), what).expected("arch = \"aarch64\" in [machine]"));
+        if let (true, Some(draft)) = (is_vmx, served.iter().find(|draft| added(draft).is_some())) {
+            let what = "`stile run` adds no server to machines with VMX yet";
+            let expected = format!("by = the name of another virtual machine, or {MACHINES_WITH_FUNCTIONS}");
+            mistakes.push(Mistake::new(draft.place.clone(), what).expected(expected));
+        } else if let (Arch::X86_64, Some(draft)) = (arch, served.iter().find(|draft| added(draft) == Some(CONSOLE))) {
+            let what = "on x86_64 `service` has no shared folders yet, into which it would write a console's output";
+            mistakes
+                .push(Mistake::new(draft.place.clone(), what).expected("by = the name of another virtual machine, or arch = \"aarch64\""));
         }
         if let Some(extra) = served.get(MAX_SERVED) {
             let what = format!("there are {} served devices", served.len());
@@ -79,6 +85,10 @@ pub fn resolve(drafts: &[&[ServedDraft]], arch: Arch, vms: &mut [VmConfig], mist
         }
         for draft in served.iter().filter(|draft| added(draft).is_none()) {
             let Some(device) = device(draft, mistakes) else { continue };
+            if device == BALLOON && arch == Arch::X86_64 {
+                let what = "virtual machines on x86_64 have no balloons yet";
+                mistakes.push(Mistake::new(draft.place.clone(), what).expected("arch = \"aarch64\" in [machine]"));
+            }
             if let Some(cid) = &draft.cid {
                 let what = "only sockets that the VM `service` serves have a cid here";
                 let expected = "device = \"vsock\" without `by`; a server of your own gets it as an argument, such as vsock=3";
@@ -238,6 +248,19 @@ mod tests {
             &format!("{other}[[vm]]\nname = \"s\"\nkernel = \"debian\"\n"),
             "serves a balloon, and other",
         );
+        let of_pc = |cpu: &str, device: &str| {
+            let text = format!(
+                "[machine]\narch = \"x86_64\"\n{cpu}\n[[vm]]\nname = \"one\"\nkernel = \"debian\"\n[[vm.served]]\n{device}\n\
+                 [[vm]]\nname = \"s\"\nkernel = \"debian\"\n"
+            );
+            read(&text)
+        };
+        let (vmx, amd) = ("", "cpu = \"max\"");
+        assert!([vmx, amd].iter().all(|cpu| of_pc(cpu, &serves("block")).is_ok()));
+        assert_eq!(of_pc(amd, "device = \"rng\"").unwrap().vms[2].serves, 1);
+        assert!(of_pc(vmx, "device = \"rng\"").unwrap_err().contains("adds no server to machines with VMX"));
+        assert!(of_pc(amd, "device = \"console\"\nfolder = \"/\"").unwrap_err().contains("no shared folders yet"));
+        assert!(of_pc(amd, &serves("balloon")).unwrap_err().contains("no balloons yet"));
         let nine = "device = \"block\"\nby = \"other\"\n[[vm.served]]\n".repeat(9) + "device = \"block\"\nby = \"other\"";
         says(&nine, "", "there are 10 served devices");
     }

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use super::operator::Step;
 use super::pc::debian;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
-use super::{amd_devices, snapshots, topology, traced};
+use super::{amd_devices, served_pc, snapshots, topology, traced};
 use stile::exit;
 use stile::programs::{PASSED, Programs};
 
@@ -28,6 +28,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
     scenarios.extend([busy(), reboot(), topology::with_gaps(), topology::beyond_eight_bits(), operator(programs)?, absent(programs)?]);
     scenarios.extend(snapshots::with_amd_v(programs)?);
     scenarios.extend(amd_devices::all(programs)?);
+    scenarios.extend(served_pc::all(programs)?);
     scenarios.extend(traced::with_amd_v(programs)?);
     for (seed, cpus) in [(2, 1), (3, 2)] {
         scenarios.push(hostile(seed, cpus, programs)?);

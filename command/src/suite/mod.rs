@@ -49,6 +49,7 @@ mod secure_sgis;
 mod served;
 mod served_console;
 mod served_host_sockets;
+mod served_pc;
 mod served_share;
 mod share;
 mod shared_folder;

@@ -2,6 +2,7 @@
 
 use acpi_tables::aml::{
     AddressSpace as Resource, AddressSpaceCacheable, Device, EISAName, IO, Interrupt, Memory32Fixed, Name, Package, Path, ResourceTemplate,
+    Uuid,
 };
 use acpi_tables::fadt::{FADTBuilder, Flags};
 use acpi_tables::gas::{AccessSize, AddressSpace, GAS};
@@ -12,7 +13,7 @@ use acpi_tables::sdt::Sdt;
 use acpi_tables::xsdt::XSDT;
 use acpi_tables::{Aml, AmlSink};
 use stile_blob::Topology;
-use stile_board::pc;
+use stile_board::{map, pc};
 
 /// Address of the tables, the root pointer first: in a BIOS's area, and in its upper half, since some
 /// programs search from 0xf0000 on.
@@ -49,8 +50,9 @@ pub enum Kind {
     Whole,
 }
 
-/// The tables of a machine with the vCPUs of a topology and, if `has_bridge`, a PCI host bridge, located at [`TABLES`].
-pub fn tables(topology: Topology, kind: Kind, has_bridge: bool) -> Vec<u8> {
+/// The tables of a machine with the vCPUs of a topology and, if `has_bridge`, a PCI host bridge, which serves `serves` devices, located at
+/// [`TABLES`].
+pub fn tables(topology: Topology, kind: Kind, has_bridge: bool, serves: u8) -> Vec<u8> {
     let mut all = vec![0; Rsdp::len().next_multiple_of(ALIGN)];
     let mut put = |table: &[u8]| {
         let at = TABLES + all.len() as u64;
@@ -60,7 +62,7 @@ pub fn tables(topology: Topology, kind: Kind, has_bridge: bool) -> Vec<u8> {
     };
     let facs = put(&facs());
     assert_eq!(facs, pc::FACS, "the hypervisor looks there");
-    let dsdt = put(dsdt(has_bridge).as_slice());
+    let dsdt = put(dsdt(has_bridge, serves).as_slice());
     let madt = put(madt(topology, kind).as_slice());
     let fadt = put(&bytes(&fadt(dsdt, facs, kind).finalize()));
     let mcfg = has_bridge.then(|| put(&bytes(&mcfg())));
@@ -209,8 +211,25 @@ fn bridge() -> Vec<u8> {
     [bytes(&bridge), bytes(&owner)].concat()
 }
 
+/// Device `number` that the machine serves: its registers, its page of events and its interrupt, with the `compatible` string of Arm's
+/// device tree ("Device Tree Namespace Link Device ID").
+fn served(number: u8) -> Vec<u8> {
+    /// Properties of a device ("Device Properties UUID For _DSD").
+    const PROPERTIES: &str = "daffd814-6eba-4d8c-8a91-bc9bbf4aa301";
+    let at = |base: u64, stride: u64| Memory32Fixed::new(true, (base + u64::from(number) * stride) as u32, stride as u32);
+    let (registers, events) = (at(pc::SERVER_REGISTERS, map::SERVER_STRIDE), at(pc::SERVER_EVENTS, map::EVENTS_STRIDE));
+    let interrupt = Interrupt::new(true, true, false, false, pc::SERVER_INPUT + u32::from(number));
+    let crs = Name::new(Path::new("_CRS"), &ResourceTemplate::new(vec![&registers, &events, &interrupt]));
+    let (hid, uid) = (Name::new(Path::new("_HID"), &"PRP0001"), Name::new(Path::new("_UID"), &number));
+    let compatible = Package::new(vec![&"compatible", &"stile,served-device"]);
+    let slot = Package::new(vec![&"stile,number", &number]);
+    let (uuid, properties) = (Uuid::new(PROPERTIES), Package::new(vec![&compatible, &slot]));
+    let data = Name::new(Path::new("_DSD"), &Package::new(vec![&uuid, &properties]));
+    bytes(&Device::new(Path::new(&format!("\\_SB_.SRV{number:X}")), vec![&hid, &uid, &crs, &data]))
+}
+
 /// The machine's devices that can't be discovered otherwise, and the power-off method.
-fn dsdt(has_bridge: bool) -> Sdt {
+fn dsdt(has_bridge: bool, serves: u8) -> Sdt {
     let uart = IO::new(pc::port::COM1, pc::port::COM1, 1, 8);
     let interrupt = Interrupt::new(true, true, false, false, pc::COM1_INPUT);
     let (hid, uid) = (Name::new(Path::new("_HID"), &EISAName::new("PNP0501")), Name::new(Path::new("_UID"), &0u8));
@@ -225,6 +244,7 @@ fn dsdt(has_bridge: bool) -> Sdt {
     if has_bridge {
         dsdt.append_slice(&bridge());
     }
+    (0..serves).for_each(|number| dsdt.append_slice(&served(number)));
     dsdt
 }
 
@@ -270,7 +290,7 @@ mod tests {
     }
 
     fn they_lead(kind: Kind, has_bridge: bool) {
-        let all = tables(Topology::flat(3), kind, has_bridge);
+        let all = tables(Topology::flat(3), kind, has_bridge, if has_bridge { 8 } else { 0 });
         let word = |at: usize| u32::from_le_bytes(all[at..at + 4].try_into().unwrap());
         let pointer = |at: usize| (u64::from(word(at)) | u64::from(word(at + 4)) << 32) - TABLES;
         let table = |at: u64, signature: &[u8]| {
@@ -284,6 +304,8 @@ mod tests {
         let fadt = table(pointer(xsdt + 36), b"FACP");
         let madt = table(pointer(xsdt + 44), b"APIC");
         let dsdt = table(pointer(fadt + 140), b"DSDT");
+        let served = all[dsdt..dsdt + word(dsdt + 4) as usize].windows(7).filter(|id| id == b"PRP0001").count();
+        assert_eq!(served, if has_bridge { 8 } else { 0 });
         let names_bridge = all[dsdt..dsdt + word(dsdt + 4) as usize].windows(4).any(|name| name == b"PCI0");
         assert_eq!((word(xsdt + 4), names_bridge), (36 + 8 * if has_bridge { 3 } else { 2 }, has_bridge));
         if has_bridge {

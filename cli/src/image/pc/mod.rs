@@ -36,7 +36,7 @@ pub fn plan(vm: &VmConfig, files: &VmFiles<'_>) -> Result<VmPlan, Error> {
     let layout = Layout { dtb: parts.info_at..parts.info_at + parts.info.len() as u64, initrd: parts.initrd };
     let initrd = initrd.filter(|_| layout.initrd.is_some()).map(<[u8]>::to_vec);
     let topology = vm.topology.unwrap_or(Topology::flat(vm.vcpus));
-    let tables = acpi::tables(topology, parts.acpi, !vm.functions.is_empty());
+    let tables = acpi::tables(topology, parts.acpi, !(vm.functions.is_empty() && vm.served.is_empty()), vm.serves);
     assert!(acpi::TABLES + tables.len() as u64 <= bios::RESET_AT, "the ACPI tables reach into the code at the reset vector");
     let mut more = parts.more;
     more.extend([(acpi::TABLES, tables), (bios::RESET_AT, bios::RESET.to_vec())]);
