@@ -6,7 +6,7 @@ use stile_blob::Techniques;
 
 use super::operation::{Needs, Operation};
 use stile::config::{Arch, KernelSource, VmConfig};
-use stile::image::Kernel;
+use stile::image::{Kernel, UNPACKING};
 use stile::{cargo, l2};
 
 /// The probe's package and program.
@@ -36,7 +36,7 @@ pub fn build(arch: Arch) -> Result<Vec<u8>> {
 }
 
 fn flatten(elf: &[u8]) -> Result<Vec<u8>> {
-    let program = Kernel::recognise(elf, MEMORY)?;
+    let program = Kernel::recognise(elf, MEMORY, &UNPACKING)?;
     let start = program.segments.first().context("the probe has no segments")?.gpa;
     let mut flat = Vec::new();
     for segment in &program.segments {

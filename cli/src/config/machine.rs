@@ -15,7 +15,7 @@ use crate::budget::Budget;
 use crate::disk::drive::Drive;
 use crate::disk::folder::Folder;
 use crate::disk::network::Network;
-use crate::image::domain::Domain;
+use crate::image::GuestDomain;
 
 /// Upper limit of the physical memory that Stile needs besides the virtual machines' and the image: tables
 /// and stacks.
@@ -151,9 +151,9 @@ pub struct DomainConfig {
 }
 
 impl DomainConfig {
-    /// The domain's description for the device tree.
-    pub fn with_image(&self, image: Range<u64>) -> Domain<'_> {
-        Domain { vcpus: self.vcpus, memory: self.memory, image, bootargs: &self.append }
+    /// The domain with its kernel's file and that file's name.
+    pub fn guest<'a>(&'a self, kernel_name: &'a str, kernel: &'a [u8]) -> GuestDomain<'a> {
+        GuestDomain { kernel_name, kernel, bootargs: &self.append, memory: self.memory, vcpus: self.vcpus }
     }
 }
 

@@ -1,20 +1,23 @@
 //! Putting an image together.
 
-use std::ops::Range;
+use std::borrow::Cow;
+use std::path::Path;
 
 use stile_blob::write::{self, Machine};
 use stile_blob::{Blob, Load, MAX_LOADS, Mode, Nested, Settings, Vm};
-use stile_board::map;
+use stile_guest_image::{self, Guest};
 use thiserror::Error;
 
 use super::{
-    Format, Hypervisor, Kernel, KernelError,
-    dtb::{self, Description, SEED_LEN},
+    Hypervisor, Kernel, KernelError,
+    dtb::SEED_LEN,
     efi,
     hypervisor::PAGE,
-    layout::{self, Layout, NoRoom},
+    layout::{Layout, NoRoom},
+    pc,
+    unpack::UNPACKING,
 };
-use crate::config::{Arch, MachineConfig, VmConfig};
+use crate::config::{Arch, KernelSource, MachineConfig, VmConfig};
 
 /// The files of a virtual machine.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +45,7 @@ pub enum Seed {
 #[derive(Clone, Debug)]
 pub struct VmPlan {
     /// The kernel.
-    pub kernel: Kernel,
+    pub kernel: Kernel<'static>,
     /// The initial RAM file system.
     pub initrd: Option<Vec<u8>>,
     /// The device tree, or another boot information.
@@ -117,99 +120,74 @@ pub enum Error {
     Blob(stile_blob::Error),
 }
 
-/// Plans the memory layout of a virtual machine.
+impl Error {
+    /// An error of a virtual machine's.
+    fn of(vm: &VmConfig, error: stile_guest_image::Error) -> Self {
+        let vm = vm.name.clone();
+        match error {
+            stile_guest_image::Error::Kernel(error) => Error::Kernel { vm, error },
+            stile_guest_image::Error::Domain { number, error } => Error::Domain { vm, number, error },
+            stile_guest_image::Error::NoRoom(error) => Error::NoRoom { vm, error },
+            stile_guest_image::Error::Dtb(error) => Error::Dtb { vm, error },
+        }
+    }
+}
+
+/// Plans the memory layout of an Arm virtual machine.
 ///
 /// # Errors
 /// The kernel can't be booted, or there is too little RAM.
 pub fn plan(vm: &VmConfig, files: &VmFiles<'_>, seed: Seed) -> Result<VmPlan, Error> {
-    let name = || vm.name.clone();
-    let kernel = Kernel::recognise(files.kernel, vm.memory).map_err(|error| Error::Kernel { vm: name(), error })?;
-    if kernel.format == Format::Firmware {
-        check_firmware(vm, files).map_err(|why| Error::Kernel { vm: name(), error: KernelError::Firmware(why) })?;
-    }
-    for (number, domain) in (1..).zip(files.domains) {
-        Kernel::check_domain(domain).map_err(|error| Error::Domain { vm: name(), number, error })?;
-    }
+    plan_for(Arch::Aarch64, vm, files, seed)
+}
+
+/// Plans the memory layout of a virtual machine, on an architecture.
+///
+/// # Errors
+/// The kernel can't be booted, or there is too little RAM.
+pub fn plan_for(arch: Arch, vm: &VmConfig, files: &VmFiles<'_>, seed: Seed) -> Result<VmPlan, Error> {
     let mut seed_bytes = [0x5a; SEED_LEN];
     if seed == Seed::Random {
         getrandom::fill(&mut seed_bytes).map_err(Error::Random)?;
     }
-    // An empty file counts as none: its range would have no first byte.
-    let initrd = files.initrd.filter(|initrd| !initrd.is_empty());
-    let initrd_len = initrd.map(|initrd| initrd.len() as u64);
-    let behind = Behind::new(initrd_len, files.domains);
-    let describe = |start: u64| Description {
+    let kernel_name = match &vm.kernel {
+        KernelSource::File(path) => name_of(path),
+        KernelSource::Debian(_) => "debian".into(),
+        KernelSource::Disk => "disk".into(),
+        KernelSource::Stile(_) => KernelSource::STILE.into(),
+    };
+    let names: Vec<_> = vm.domains.iter().map(|domain| name_of(&domain.kernel)).collect();
+    let domains: Vec<_> =
+        vm.domains.iter().zip(files.domains).zip(&names).map(|((domain, kernel), name)| domain.guest(name, kernel)).collect();
+    let guest = Guest {
+        kernel_name: &kernel_name,
+        initrd: files.initrd,
+        bootargs: files.bootargs,
         memory: vm.memory,
         vcpus: vm.vcpus,
         topology: vm.topology,
-        el2: vm.techniques.nested != Nested::Off,
-        bootargs: files.bootargs,
-        initrd: initrd_len.map(|len| start..start + len),
-        seed: seed_bytes,
+        nested: vm.techniques.nested != Nested::Off,
         pci: !vm.functions.is_empty(),
-        flash: kernel.format == Format::Firmware,
         served: vm.served.len(),
-        serves: usize::from(vm.serves),
+        serves: vm.serves,
         gic: vm.gic,
-        domains: vm.domains.iter().zip(behind.domains(start)).map(|(domain, image)| domain.with_image(image)).collect(),
+        domains: &domains,
+        seed: seed_bytes,
     };
-    let build = |description: &Description<'_>| dtb::build(description).map_err(|error| Error::Dtb { vm: name(), error });
-    // The first tree only determines an upper limit of the length: node names contain addresses.
-    let dtb_len = build(&describe(map::RAM_BASE + vm.memory))?.len() as u64;
-    let mut layout = match kernel.format {
-        Format::Firmware => layout::before_firmware(dtb_len),
-        _ => layout::place(&kernel, vm.memory, dtb_len, behind.len()).map_err(|error| Error::NoRoom { vm: name(), error })?,
+    let plan = match arch {
+        Arch::Aarch64 => stile_guest_image::plan::plan(&guest, files.kernel, &UNPACKING),
+        Arch::X86_64 => pc::plan(&guest, files.kernel, &UNPACKING),
     };
-    let start = layout.initrd.as_ref().map_or(0, |range| range.start);
-    layout.initrd = initrd_len.map(|len| start..start + len);
-    let dtb = build(&describe(start))?;
-    let more = behind.domains(start).zip(files.domains).map(|(range, bytes)| (range.start, bytes.clone())).collect();
-    Ok(VmPlan { kernel, initrd: initrd.map(<[u8]>::to_vec), dtb, layout, mode: Mode::Reset, ram_base: map::RAM_BASE, more })
+    let plan = plan.map_err(|error| Error::of(vm, error))?;
+    let initrd = guest.initrd().filter(|_| plan.layout.initrd.is_some()).map(<[u8]>::to_vec);
+    let more = plan.more.into_iter().map(|(gpa, bytes)| (gpa, bytes.into_owned())).collect();
+    let (kernel, dtb, layout) = (plan.kernel.into_owned(), plan.dtb, plan.layout);
+    Ok(VmPlan { kernel, initrd, dtb, layout, mode: plan.mode, ram_base: plan.ram_base, more })
 }
 
-/// Minimum memory for EDK2: it takes 64 MiB at RAM's end for itself; the started program needs the rest.
-const FIRMWARE_MEMORY: u64 = 256 << 20;
-
-/// Checks that a virtual machine with firmware has nothing that excludes firmware.
-fn check_firmware(vm: &VmConfig, files: &VmFiles<'_>) -> Result<(), &'static str> {
-    let wrong = [
-        (files.initrd.is_some(), "takes no initial RAM file system; expected none: the system that it starts has its own"),
-        (!files.bootargs.is_empty(), "takes no command line; expected none: the system that it starts has its own"),
-        (vm.techniques.nested != Nested::Off, "does not work with an EL2 of the virtual machine's own; expected nested = false"),
-        (!vm.served.is_empty() || vm.serves != 0, "does not find served devices; expected devices of the VM's own, without `served`"),
-        (vm.memory < FIRMWARE_MEMORY, "needs at least 256M of memory"),
-    ];
-    wrong.into_iter().find(|(is, _)| *is).map_or(Ok(()), |(_, why)| Err(why))
-}
-
-/// The initial RAM file system, followed by the kernels of domains.
-struct Behind {
-    /// From the first byte.
-    domains: Vec<Range<u64>>,
-    /// Its end.
-    end: u64,
-}
-
-impl Behind {
-    fn new(initrd: Option<u64>, domains: &[Vec<u8>]) -> Self {
-        let mut end = initrd.unwrap_or(0);
-        let mut ranges = Vec::new();
-        for domain in domains {
-            let start = end.next_multiple_of(layout::INITRD_ALIGN);
-            end = start + domain.len() as u64;
-            ranges.push(start..end);
-        }
-        Self { domains: ranges, end }
-    }
-
-    fn len(&self) -> Option<u64> {
-        (self.end > 0).then_some(self.end)
-    }
-
-    /// The domains' places, the first byte of all being at `start`.
-    fn domains(&self, start: u64) -> impl Iterator<Item = Range<u64>> {
-        self.domains.iter().map(move |range| start + range.start..start + range.end)
-    }
+/// The name of a file.
+fn name_of(path: &Path) -> Cow<'_, str> {
+    path.file_name().unwrap_or_default().to_string_lossy()
 }
 
 /// Assembles the image of a machine: `plans` has one per virtual machine, in order. `text`: see [`Blob::text`].

@@ -10,8 +10,8 @@ use object::pe::{
 use object::pod::bytes_of;
 use object::{U16, U32, U64};
 
-use super::bytes::word;
 use crate::config::Arch;
+use stile_guest_image::bytes::word;
 
 /// Offset of the field with the PE header's offset.
 const HEADER_AT: usize = 0x3c;
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!((program.entry(), program.architecture()), (0x1040, architecture));
         let sections: Vec<_> = program.sections().map(|section| (section.address(), section.size(), section.file_range())).collect();
         assert_eq!(sections, [(0x1000, 3 * PAGE as u64, Some((0x1000, 3 * PAGE as u64)))]);
-        assert_eq!(super::super::pe::end(&image), Some(4 * PAGE as u64));
+        assert_eq!(stile_guest_image::pe::end(&image), Some(4 * PAGE as u64));
         assert_eq!(write_header(arch, &mut Vec::new(), 0), None);
     }
 

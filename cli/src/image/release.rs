@@ -1,13 +1,13 @@
 //! The release of a Linux kernel.
 
-use super::kernel::Kernel;
+use super::{Kernel, UNPACKING};
 
 /// The beginning of Linux's banner, which the release follows.
 pub(super) const BANNER: &[u8] = b"Linux version ";
 
 /// The release of a Linux kernel for Arm, such as `6.12.107+deb13-cloud-arm64`. `None` if it can't be told.
 pub fn release(file: &[u8], ram: u64) -> Option<String> {
-    let kernel = Kernel::recognise(file, ram).ok()?;
+    let kernel = Kernel::recognise(file, ram, &UNPACKING).ok()?;
     let releases = kernel.segments.iter().filter_map(|segment| release_in(kernel.bytes(segment)));
     releases.max_by_key(String::len)
 }

@@ -1,7 +1,7 @@
 //! Initial contents of guest RAM.
 
 use crate::Load;
-use crate::format::OWN;
+use crate::format::{MEDIUM, OWN};
 
 /// A run of guest RAM with a single source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,16 +28,39 @@ pub enum Source<'a> {
 pub struct Files<'a> {
     /// The machine's blob.
     pub(crate) image: &'a [u8],
-    /// The virtual machine's [`Package`](crate::Package), if it was created at run time.
+    /// The virtual machine's [`Package`](crate::Package), if it was created at run time, or what was made for it at boot.
     pub(crate) package: &'a [u8],
+    /// Files of the boot medium.
+    pub(crate) medium: &'a [u8],
 }
 
 impl<'a> Files<'a> {
+    /// The files of a virtual machine that is made at boot: those of `image`, `medium`, the boot medium's, and `made`.
+    pub fn at_boot(image: Self, medium: &'a [u8], made: &'a [u8]) -> Self {
+        Self { image: image.image, package: made, medium }
+    }
+
+    /// The machine's blob.
+    pub fn image(&self) -> &'a [u8] {
+        self.image
+    }
+
+    /// The [`Load::offset`] of bytes that are a part of the image's or the boot medium's files; `None` for others.
+    pub fn offset_of(&self, bytes: &[u8]) -> Option<u64> {
+        let place = |whole: &[u8]| {
+            let (start, at) = (whole.as_ptr().addr(), bytes.as_ptr().addr());
+            let offset = at.checked_sub(start)?;
+            (offset.checked_add(bytes.len())? <= whole.len()).then_some(offset as u64)
+        };
+        place(self.image).or_else(|| place(self.medium).map(|offset| MEDIUM + offset))
+    }
+
     /// A file's bytes: [`Load::len`] of them. `None` if `load` is not of these files.
     pub fn file(&self, load: &Load) -> Option<&'a [u8]> {
-        let (bytes, offset) = match load.offset.checked_sub(OWN) {
-            Some(offset) => (self.package, offset),
-            None => (self.image, load.offset),
+        let (bytes, offset) = match load.offset {
+            OWN.. => (self.package, load.offset - OWN),
+            MEDIUM.. => (self.medium, load.offset - MEDIUM),
+            offset => (self.image, offset),
         };
         let (start, len) = (usize::try_from(offset).ok()?, usize::try_from(load.len).ok()?);
         bytes.get(start..)?.get(..len)
@@ -83,7 +106,7 @@ mod tests {
 
     /// An image that consists of a file of distinct bytes only.
     fn files(image: &[u8]) -> Files<'_> {
-        Files { image, package: &[] }
+        Files { image, ..Files::default() }
     }
 
     /// RAM as the result of copying the loads in order.

@@ -15,5 +15,8 @@ pub const HEADER_LEN: usize = 32;
 /// Alignment, in bytes from the blob's start, of every file in it.
 pub const FILE_ALIGN: u64 = 4096;
 
+/// The least [`crate::Load::offset`] of a file of the boot medium: they follow that of its first byte.
+pub(crate) const MEDIUM: u64 = 1 << 62;
+
 /// [`crate::Package::OWN`].
 pub(crate) const OWN: u64 = 1 << 63;

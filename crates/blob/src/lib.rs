@@ -92,7 +92,7 @@ impl<'a> Blob<'a> {
 
     /// Its files.
     pub fn files(&self) -> Files<'a> {
-        Files { image: self.bytes, package: &[] }
+        Files { image: self.bytes, ..Files::default() }
     }
 
     /// A file's [`Load::len`] bytes. `None` if `load` lies outside this blob.

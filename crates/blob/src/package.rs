@@ -86,7 +86,7 @@ impl<'a> Package<'a> {
             };
             validate_load(&crate::Load { offset, ..*load }, &vm, from, end).map_err(PackageError::Rule)?;
         }
-        Ok(Self { vm, files: Files { image: image.image, package: bytes } })
+        Ok(Self { vm, files: Files { image: image.image, package: bytes, medium: &[] } })
     }
 }
 

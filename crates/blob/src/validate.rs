@@ -3,11 +3,28 @@
 use heapless::Vec;
 use stile_board::{MAX_ASSIGNED, MAX_VCPUS, MAX_VMS, map};
 
-use crate::{Error, FILE_ALIGN, Load, MAX_NAME_LEN, Mode, Rule, Settings, Share, Vm, Vms};
+use crate::{Error, FILE_ALIGN, Files, Load, MAX_NAME_LEN, Mode, Rule, Settings, Share, Vm, Vms};
 
 /// Whether `name` can name a virtual machine: 1 to [`MAX_NAME_LEN`] of `[a-z0-9-]`.
 pub fn is_name(name: &str) -> bool {
     (1..=MAX_NAME_LEN).contains(&name.len()) && name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+}
+
+impl Vm<'_> {
+    /// Checks the configuration of a virtual machine that is made at boot, whose files are `files`.
+    ///
+    /// # Errors
+    /// The first violated rule.
+    pub fn check(&self, files: Files<'_>) -> Result<(), Rule> {
+        validate_vm(self)?;
+        for load in &self.loads {
+            if load.len != 0 && files.file(load).is_none() {
+                return Err(Rule::LoadFile);
+            }
+            validate_place(load, self)?;
+        }
+        Ok(())
+    }
 }
 
 /// Checks every rule of a configuration, whose files lie at `files_start..blob_len` of its blob. Returns the settings and the text, which are
@@ -101,6 +118,11 @@ pub(crate) fn validate_load(load: &Load, vm: &Vm<'_>, files_start: u64, blob_len
             return Err(Rule::LoadFile);
         }
     }
+    validate_place(load, vm)
+}
+
+/// Checks where a file is loaded.
+pub(crate) fn validate_place(load: &Load, vm: &Vm<'_>) -> Result<(), Rule> {
     if load.mem_len < load.len {
         return Err(Rule::LoadSize);
     }

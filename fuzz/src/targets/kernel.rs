@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use stile::config::{Arch, Flags, MachineConfig, VmConfig};
-use stile::image::{Kernel, Seed, VmFiles, VmPlan, is_linux, plan_for};
+use stile::image::{Kernel, Seed, UNPACKING, VmFiles, VmPlan, is_linux, plan_for};
 
 use stile_board::map;
 
@@ -108,7 +108,7 @@ thread_local! {
 
 fn aarch64(bytes: &[u8]) {
     plan(Arch::Aarch64, bytes);
-    if Kernel::check_domain(bytes).is_ok() {
+    if Kernel::check_domain(bytes, &UNPACKING).is_ok() {
         reach("domain");
     }
 }

@@ -6,20 +6,20 @@ use proptest::prelude::*;
 use stile_board::map::{FIRMWARE_BASE, FIRMWARE_MAX, FLAT_OFFSET, RAM_BASE};
 
 use super::{ElfSegment, RAM, elf, image};
-use crate::image::{Compression, Format, Kernel, KernelError};
+use crate::image::{Compression, Format, Kernel, KernelError, UNPACKING};
 
-fn recognise(file: &[u8]) -> Kernel {
-    let kernel = Kernel::recognise(file, RAM).expect("a kernel");
+fn recognise(file: &[u8]) -> Kernel<'static> {
+    let kernel = Kernel::recognise(file, RAM, &UNPACKING).expect("a kernel");
     assert_sound(&kernel, RAM);
-    kernel
+    kernel.into_owned()
 }
 
 fn refusal(file: &[u8]) -> String {
-    Kernel::recognise(file, RAM).expect_err("not a kernel").to_string()
+    Kernel::recognise(file, RAM, &UNPACKING).expect_err("not a kernel").to_string()
 }
 
 /// The invariants that later steps rely on.
-fn assert_sound(kernel: &Kernel, ram: u64) {
+fn assert_sound(kernel: &Kernel<'_>, ram: u64) {
     let is_firmware = kernel.format == Format::Firmware;
     let mut end = if is_firmware { FIRMWARE_BASE } else { RAM_BASE };
     assert!(!kernel.segments.is_empty() && kernel.segments.len() <= stile_blob::MAX_LOADS - 2);
@@ -58,7 +58,7 @@ fn firmware_executes_in_place() {
     assert_eq!(recognise(&padded).firmware_size(), 2 << 20);
     let mut too_large = padded.clone();
     too_large.resize(65 * MIB, 1);
-    assert!(matches!(Kernel::recognise(&too_large, RAM), Err(KernelError::Malformed(_))));
+    assert!(matches!(Kernel::recognise(&too_large, RAM, &UNPACKING), Err(KernelError::Malformed(_))));
     // A volume that claims to be longer than its file.
     padded[4096 + 32..4096 + 40].copy_from_slice(&u64::MAX.to_le_bytes());
     assert_eq!(recognise(&padded).firmware_size(), 64 << 20);
@@ -70,7 +70,7 @@ fn firmware_of_pcs_is_refused() {
     // The zero vector is no branch.
     let mut file = firmware(0, 2 << 20);
     file[..4].fill(0);
-    let error = Kernel::recognise(&file, RAM).expect_err("it is for PCs").to_string();
+    let error = Kernel::recognise(&file, RAM, &UNPACKING).expect_err("it is for PCs").to_string();
     assert_eq!(error, "it is UEFI firmware for another architecture; expected one for AArch64");
 }
 
@@ -113,9 +113,9 @@ fn truncated_images() {
 #[test]
 fn kernels_of_domains() {
     let whole = image_with_pe(5000);
-    let refusal = |file: &[u8]| Kernel::check_domain(file).expect_err("not for Xen").to_string();
-    assert_eq!(Kernel::check_domain(&whole), Ok(()));
-    assert_eq!(Kernel::check_domain(&gzip(&whole)), Ok(()));
+    let refusal = |file: &[u8]| Kernel::check_domain(file, &UNPACKING).expect_err("not for Xen").to_string();
+    assert_eq!(Kernel::check_domain(&whole, &UNPACKING), Ok(()));
+    assert_eq!(Kernel::check_domain(&gzip(&whole), &UNPACKING), Ok(()));
     assert_eq!(refusal(&whole[..4999]), "it is truncated: it has 4999 of 5000 bytes");
     assert_eq!(refusal(b""), "the file is empty");
     assert_eq!(refusal(&zstd(&whole)), "it is compressed with zstd; expected an arm64 Image, which may be compressed with gzip");
@@ -189,7 +189,7 @@ fn compressed_images() {
         assert_eq!(kernel.bytes(&kernel.segments[0]), plain, "{compression} in zboot");
         assert_eq!(kernel.about(), format!("arm64 Image, {compression}, EFI zboot"));
 
-        let cut = Kernel::recognise(&packed[..packed.len() / 2], RAM);
+        let cut = Kernel::recognise(&packed[..packed.len() / 2], RAM, &UNPACKING);
         assert!(matches!(cut, Err(KernelError::Corrupt { .. })), "{compression}: {cut:?}");
     }
 }
@@ -295,8 +295,8 @@ fn refusals() {
 fn decompression_bombs_are_refused() {
     let bomb = gzip(&vec![0; 100_000]);
     assert!(bomb.len() < 500);
-    assert_eq!(Compression::Gzip.unpack(&bomb, 99_999), Err(KernelError::TooLarge { limit: 99_999 }));
-    assert_eq!(Compression::Gzip.unpack(&bomb, 100_000).map(|bytes| bytes.len()), Ok(100_000));
+    assert_eq!((UNPACKING.function)(Compression::Gzip, &bomb, 99_999), Err(KernelError::TooLarge { limit: 99_999 }));
+    assert_eq!((UNPACKING.function)(Compression::Gzip, &bomb, 100_000).map(|bytes| bytes.len()), Ok(100_000));
 }
 
 #[test]
@@ -323,7 +323,7 @@ proptest! {
             let at = at.index(head.min(file.len()));
             file[at] = byte;
         }
-        if let Ok(kernel) = Kernel::recognise(&file, RAM) {
+        if let Ok(kernel) = Kernel::recognise(&file, RAM, &UNPACKING) {
             assert_sound(&kernel, RAM);
         }
     }
@@ -332,7 +332,7 @@ proptest! {
     fn any_bytes(file in prop::collection::vec(any::<u8>(), 0..300), magic in 0..6usize) {
         let magics: [&[u8]; 6] = [b"", b"\x7fELF\x02\x01", &[0x1f, 0x8b, 8], &[0x28, 0xb5, 0x2f, 0xfd], b"\xfd7zXZ\0", &[4, 0x22, 0x4d, 0x18]];
         let file = [magics[magic], &file[..]].concat();
-        if let Ok(kernel) = Kernel::recognise(&file, RAM) {
+        if let Ok(kernel) = Kernel::recognise(&file, RAM, &UNPACKING) {
             assert_sound(&kernel, RAM);
         }
     }

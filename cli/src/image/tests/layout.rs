@@ -6,12 +6,12 @@ use proptest::prelude::*;
 use stile_board::map::{RAM_BASE, RAM_GRANULE};
 
 use super::{ElfSegment, elf, image};
-use crate::image::{Kernel, layout::place};
+use crate::image::{Kernel, UNPACKING, layout::place};
 
 const MIB: u64 = 1 << 20;
 
-fn kernel(len: u64, ram: u64) -> Kernel {
-    Kernel::recognise(&image(0, len, 64), ram).expect("a kernel")
+fn kernel(len: u64, ram: u64) -> Kernel<'static> {
+    Kernel::recognise(&image(0, len, 64), ram, &UNPACKING).expect("a kernel").into_owned()
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn linux_with_more_than_fits_near_it() {
 #[test]
 fn flat_binary_gets_the_lower_half() {
     let ram = 256 * MIB;
-    let flat = Kernel::recognise(&[0; 100], ram).expect("a kernel");
+    let flat = Kernel::recognise(&[0; 100], ram, &UNPACKING).expect("a kernel");
     let layout = place(&flat, ram, 5000, Some(100)).expect("room");
     assert!(layout.dtb.start >= RAM_BASE + ram / 2);
     assert!(layout.initrd.expect("one").start >= RAM_BASE + ram / 2);
@@ -51,7 +51,7 @@ fn least_ram() {
 fn device_tree_under_a_kernel_at_the_top() {
     let top = RAM_BASE + 64 * MIB - 4096;
     let segment = ElfSegment { vaddr: top, paddr: top, data: vec![1; 8], mem_len: 4096 };
-    let kernel = Kernel::recognise(&elf(top, &[segment]), 64 * MIB).expect("a kernel");
+    let kernel = Kernel::recognise(&elf(top, &[segment]), 64 * MIB, &UNPACKING).expect("a kernel").into_owned();
     let layout = place(&kernel, 64 * MIB, 5000, None).expect("room");
     assert_eq!(layout.dtb.start, RAM_BASE + 60 * MIB);
 }
@@ -62,7 +62,7 @@ fn too_little_ram() {
     let kernel = kernel(20 * MIB, ram);
     let all = place(&kernel, ram, 5000, Some(12 * MIB)).expect_err("no room");
     insta::assert_snapshot!("no_room_for_all", all);
-    let ram_full = Kernel::recognise(&image(0, ram, 64), ram).expect("a kernel");
+    let ram_full = Kernel::recognise(&image(0, ram, 64), ram, &UNPACKING).expect("a kernel").into_owned();
     insta::assert_snapshot!("no_room_for_the_dtb", place(&ram_full, ram, 5000, None).expect_err("no room"));
 }
 
@@ -90,7 +90,7 @@ proptest! {
             })
             .collect();
         let file = if flat { vec![0; 100] } else { elf(segments[0].paddr, &segments) };
-        let Ok(kernel) = Kernel::recognise(&file, ram) else { return Ok(()) };
+        let Ok(kernel) = Kernel::recognise(&file, ram, &UNPACKING) else { return Ok(()) };
         let ram_range = RAM_BASE..RAM_BASE + ram;
         match place(&kernel, ram, dtb, initrd) {
             Ok(layout) => {

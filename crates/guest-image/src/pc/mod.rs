@@ -9,59 +9,73 @@ mod multiboot;
 mod parts;
 mod pvh;
 
-use std::borrow::Cow;
-use std::path::Path;
+use alloc::borrow::{Cow, ToOwned};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
 
 use stile_blob::Topology;
 
-use super::assemble::{Error, VmFiles, VmPlan};
 use super::elf;
+use super::elf_file;
 use super::file_type::{self, FileType};
-use super::kernel::{UNPACK_LIMIT, firmware_volume};
+use super::kernel::{Unpacking, firmware_volume};
 use super::layout::Layout;
+use super::plan::{Error, Guest, GuestDomain, Plan};
 use super::{Compression, KernelError};
-use crate::config::{DomainConfig, KernelSource, VmConfig};
 
-pub use linux::is_linux;
+pub use linux::{command_line, initrd, is_linux};
 pub use multiboot::MULTIBOOT_MAGIC;
 use parts::{BIOS_DATA, Domain, Parts, meets};
 
-/// Plans the memory layout of a virtual machine.
+/// Plans the memory layout of a virtual machine with the kernel in `file`.
 ///
 /// # Errors
 /// The kernel can't be booted.
-pub fn plan(vm: &VmConfig, files: &VmFiles<'_>) -> Result<VmPlan, Error> {
-    let initrd = files.initrd.filter(|initrd| !initrd.is_empty());
-    let parts = parts(vm, files, initrd).map_err(|error| Error::Kernel { vm: vm.name.clone(), error })?;
+pub fn plan<'a>(guest: &Guest<'a>, file: &'a [u8], unpacking: &Unpacking) -> Result<Plan<'a>, Error> {
+    parts(guest, file, unpacking).and_then(|parts| complete(guest, parts)).map_err(Error::Kernel)
+}
+
+/// Plans the memory layout of a virtual machine with a Linux kernel that was loaded before: `info` has its boot parameters, `contents` what was
+/// loaded. `None` if it is not Linux.
+///
+/// # Errors
+/// The kernel can't be booted, such as with less RAM.
+pub fn plan_loaded<'a>(guest: &Guest<'a>, info: &[u8], contents: &'a [u8]) -> Result<Option<Plan<'a>>, Error> {
+    let parts = linux::loaded(info, contents, guest.memory, guest.bootargs, guest.initrd()).map_err(Error::Kernel)?;
+    parts.map(|parts| complete(guest, parts).map_err(Error::Kernel)).transpose()
+}
+
+/// Adds the tables and the BIOS.
+fn complete<'a>(guest: &Guest<'a>, parts: Parts<'a>) -> Result<Plan<'a>, KernelError> {
     let layout = Layout { dtb: parts.info_at..parts.info_at + parts.info.len() as u64, initrd: parts.initrd };
-    let initrd = initrd.filter(|_| layout.initrd.is_some()).map(<[u8]>::to_vec);
-    let topology = vm.topology.unwrap_or(Topology::flat(vm.vcpus));
-    let tables = acpi::tables(topology, parts.acpi, !(vm.functions.is_empty() && vm.served.is_empty()), vm.serves);
+    let topology = guest.topology.unwrap_or(Topology::flat(guest.vcpus));
+    let tables = acpi::tables(topology, parts.acpi, guest.pci || guest.served != 0, guest.serves);
     assert!(acpi::TABLES + tables.len() as u64 <= bios::RESET_AT, "the ACPI tables reach into the code at the reset vector");
-    let mut more = parts.more;
-    more.extend([(acpi::TABLES, tables), (bios::RESET_AT, bios::RESET.to_vec())]);
+    let mut more: Vec<(u64, Cow<'a, [u8]>)> = parts.more;
+    more.extend([(acpi::TABLES, tables.into()), (bios::RESET_AT, (&bios::RESET).into())]);
     let uses_vectors = parts.kernel.segments.iter().any(|segment| meets(&segment.memory(), &(0..BIOS_DATA)));
     if parts.acpi == acpi::Kind::Whole {
         let mut tables = mp::tables(topology);
         let room = (bios::CODE_AT - mp::TABLES) as usize;
         assert!(tables.len() <= room, "the tables of the MultiProcessor Specification reach into the BIOS");
         tables.resize(room, 0);
-        more.push((mp::TABLES, [tables, bios::code(vm.memory)].concat()));
+        more.push((mp::TABLES, [tables, bios::code(guest.memory)].concat().into()));
     }
     if parts.acpi == acpi::Kind::Whole && !uses_vectors {
-        more.push((0, [bios::vectors(), bios::data_area()].concat()));
+        more.push((0, [bios::vectors(), bios::data_area()].concat().into()));
     } else {
-        more.push((BIOS_DATA, bios::data_area()));
+        more.push((BIOS_DATA, bios::data_area().into()));
     }
-    Ok(VmPlan { kernel: parts.kernel, initrd, dtb: parts.info, layout, mode: parts.mode, ram_base: 0, more })
+    Ok(Plan { kernel: parts.kernel, dtb: parts.info, layout, mode: parts.mode, ram_base: 0, more })
 }
 
-fn parts(vm: &VmConfig, files: &VmFiles<'_>, initrd: Option<&[u8]>) -> Result<Parts, KernelError> {
-    if files.kernel.is_empty() {
+fn parts<'a>(guest: &Guest<'a>, file: &'a [u8], unpacking: &Unpacking) -> Result<Parts<'a>, KernelError> {
+    if file.is_empty() {
         return Err(KernelError::Empty);
     }
-    let (kernel, compression) = unpack(files.kernel)?;
-    let mut parts = unpacked_parts(vm, &kernel, files, initrd)?;
+    let (kernel, compression) = unpack(file, unpacking)?;
+    let mut parts = unpacked_parts(guest, &kernel)?;
     parts.kernel.compression = compression;
     Ok(parts)
 }
@@ -71,53 +85,42 @@ fn parts(vm: &VmConfig, files: &VmFiles<'_>, initrd: Option<&[u8]>) -> Result<Pa
 ///
 /// # Errors
 /// The file is corrupt, too large, or compressed in an unknown way.
-pub fn unpack(file: &[u8]) -> Result<(Cow<'_, [u8]>, Option<Compression>), KernelError> {
+pub fn unpack<'a>(file: &'a [u8], unpacking: &Unpacking) -> Result<(Cow<'a, [u8]>, Option<Compression>), KernelError> {
     let compression = Compression::of(file).map_err(|name| KernelError::UnknownCompression(name.to_owned()))?;
     let unpacked = match compression {
-        Some(compression) => compression.unpack(file, UNPACK_LIMIT)?.into(),
+        Some(compression) => unpacking.unpack(compression, file)?.into(),
         None => file.into(),
     };
     Ok((unpacked, compression))
 }
 
-fn unpacked_parts(vm: &VmConfig, kernel: &[u8], files: &VmFiles<'_>, initrd: Option<&[u8]>) -> Result<Parts, KernelError> {
-    let bootargs = files.bootargs;
-    let line = vm.domains.first().map(|domain| format!("{} {}", name_of(&domain.kernel), domain.append)).unwrap_or_default();
-    let domain = match (vm.domains.as_slice(), files.domains) {
-        ([], _) | (_, []) => None,
-        ([config], [kernel]) => Some((config, Domain { kernel, bootargs: &line })),
-        (domains, _) => return Err(KernelError::Domains(domains.len())),
+fn unpacked_parts<'a>(guest: &Guest<'a>, kernel: &Cow<'a, [u8]>) -> Result<Parts<'a>, KernelError> {
+    let (bootargs, initrd) = (guest.bootargs, guest.initrd());
+    let line = guest.domains.first().map(|domain| format!("{} {}", domain.kernel_name, domain.bootargs)).unwrap_or_default();
+    let domain = match guest.domains {
+        [] => None,
+        [domain] => Some((domain, Domain { kernel: domain.kernel, bootargs: &line })),
+        domains => return Err(KernelError::Domains(domains.len())),
     };
     if domain.is_none()
-        && let Some(parts) = linux::parts(kernel, vm.memory, bootargs, initrd)?
+        && let Some(parts) = linux::parts(kernel, guest.memory, bootargs, initrd)?
     {
         return Ok(parts);
     }
-    let name = match &vm.kernel {
-        KernelSource::File(path) => name_of(path),
-        KernelSource::Debian(_) => "debian".into(),
-        KernelSource::Disk => "disk".into(),
-        KernelSource::Stile(_) => KernelSource::STILE.into(),
-    };
-    let of_domain = domain.map(|(config, _)| xen_options(config)).unwrap_or_default();
-    let command_line = format!("{name} {of_domain}{bootargs}");
+    let of_domain = domain.as_ref().map(|(domain, _)| xen_options(domain)).unwrap_or_default();
+    let command_line = format!("{} {of_domain}{bootargs}", guest.kernel_name);
     let domain = domain.map(|(_, domain)| domain);
-    if let Some(parts) = multiboot::parts(kernel, vm.memory, command_line.trim_end(), domain.as_ref(), initrd)? {
+    if let Some(parts) = multiboot::parts(kernel, guest.memory, command_line.trim_end(), domain.as_ref(), initrd)? {
         return Ok(parts);
     }
     if domain.is_some() {
         return Err(KernelError::Domains(1));
     }
-    pvh::parts(kernel, vm.memory, bootargs, initrd)?.ok_or_else(|| KernelError::NotForPc(describe(kernel)))
-}
-
-/// The name of a file. A command line of Multiboot begins with it: Xen drops that word.
-fn name_of(path: &Path) -> Cow<'_, str> {
-    path.file_name().unwrap_or_default().to_string_lossy()
+    pvh::parts(kernel, guest.memory, bootargs, initrd)?.ok_or_else(|| KernelError::NotForPc(describe(kernel)))
 }
 
 /// Xen's options for its first domain, which it runs by VMX (Xen, "Xen Hypervisor Command Line Options"). The VM has no IOMMU.
-fn xen_options(domain: &DomainConfig) -> String {
+fn xen_options(domain: &GuestDomain<'_>) -> String {
     let (memory, vcpus) = (domain.memory >> 20, domain.vcpus);
     format!("dom0=pvh dom0-iommu=none dom0_mem={memory}M,max:{memory}M dom0_max_vcpus={vcpus} ")
 }
@@ -128,7 +131,7 @@ fn describe(file: &[u8]) -> String {
         (Some(arch), _) => format!("a Linux image for {arch}"),
         (None, Some(kind)) => kind.name.to_owned(),
         (None, None) if firmware_volume(file).is_some() => "UEFI firmware for AArch64".to_owned(),
-        (None, None) if file.starts_with(&object::elf::ELFMAG) => match elf::machine(file) {
+        (None, None) if file.starts_with(&elf_file::MAGIC) => match elf::machine(file) {
             Some(arch) if !arch.contains("x86") => format!("an ELF file for {arch}"),
             _ => "an ELF file with neither of the two headers".to_owned(),
         },
@@ -138,13 +141,13 @@ fn describe(file: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-    use std::ops::Range;
+    use core::ops::Range;
+    use std::vec;
 
     use super::memory::{HIGH_MEMORY, Memory, RESERVED, memory};
     use super::parts::{INFO, check_places, place};
     use super::*;
-    use crate::image::Segment;
+    use crate::Segment;
 
     fn ranges(ram: u64) -> Vec<(Range<u64>, u32)> {
         memory(ram).into_iter().map(|Memory { range, kind }| (range, kind)).collect()
@@ -178,15 +181,5 @@ mod tests {
         assert_eq!(describe(&elf(183)), "an ELF file for AArch64");
         assert_eq!(describe(&elf(62)), "an ELF file with neither of the two headers");
         assert_eq!(describe(&[0xfa, 0xf4]), "a file of an unknown type");
-    }
-
-    #[test]
-    fn compressed_files_are_unpacked() {
-        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        packed.write_all(&[7; 1000]).unwrap();
-        let packed = packed.finish().unwrap();
-        assert_eq!(unpack(&packed), Ok((vec![7; 1000].into(), Some(Compression::Gzip))));
-        assert_eq!(unpack(b"plain"), Ok((b"plain".as_slice().into(), None)));
-        assert!(unpack(&packed[..20]).is_err() && unpack(b"BZh").is_err());
     }
 }

@@ -1,6 +1,9 @@
 //! The guests' device tree: the board of [`stile_board`], in the bindings of QEMU's `virt` machine.
 
-use std::ops::Range;
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
 
 use stile_blob::{Gic, Topology};
 use stile_board::{MAX_VCPUS, intid, map, mpidr, redistributors};

@@ -5,6 +5,9 @@
 //! Programs start in protected mode, and many never mask the 8259s, so these stay in reset state until the
 //! first service call.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use super::memory::{Memory, RESERVED, memory};
 use stile_board::pc::{self, port};
 

@@ -1,13 +1,16 @@
 //! Parts into which a boot protocol divides a kernel, and their placement.
 
-use std::ops::Range;
+use alloc::borrow::Cow;
+use alloc::format;
+use alloc::vec::Vec;
+use core::ops::Range;
 
 use stile_blob::Mode;
 use stile_board::map;
 
 use super::memory::{HIGH_MEMORY, RESERVED, lowest};
 use super::{acpi, bios};
-use crate::image::{Kernel, KernelError, Segment};
+use crate::{Kernel, KernelError, Segment};
 
 /// Address of the boot information of Linux and PVH: below 640 KiB, where no such kernel is loaded.
 pub const INFO: u64 = 0x1000;
@@ -17,20 +20,20 @@ pub const INFO_LEN: usize = 0x8000;
 
 /// The domain that Xen starts.
 #[derive(Clone, Copy)]
-pub struct Domain<'a> {
+pub struct Domain<'a, 'l> {
     /// Its kernel's file.
     pub kernel: &'a [u8],
     /// Its kernel's command line.
-    pub bootargs: &'a str,
+    pub bootargs: &'l str,
 }
 
 /// A kernel prepared by a boot protocol.
-pub struct Parts {
-    pub kernel: Kernel,
+pub struct Parts<'a> {
+    pub kernel: Kernel<'a>,
     /// The initial RAM file system's place.
     pub initrd: Option<Range<u64>>,
     /// Further files and their addresses.
-    pub more: Vec<(u64, Vec<u8>)>,
+    pub more: Vec<(u64, Cow<'a, [u8]>)>,
     /// The boot information and its address.
     pub info: Vec<u8>,
     pub info_at: u64,

@@ -1,12 +1,14 @@
 //! Reasons for which a file can't be booted.
 
-use std::ops::Range;
+use alloc::format;
+use alloc::string::String;
+use core::ops::Range;
 
 use stile_board::map;
+use stile_config::units;
 use thiserror::Error;
 
 use super::Compression;
-use crate::config::units;
 
 /// Reason for which a file can't be booted.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -46,6 +48,9 @@ pub enum KernelError {
     /// Unsupported compression.
     #[error("it is compressed with {0}; expected gzip, zstd, xz, lz4 or none")]
     UnknownCompression(String),
+    /// Compressed, where nothing unpacks it.
+    #[error("it is compressed with {0}; expected one that is not compressed on the boot medium")]
+    Packed(Compression),
     /// Corrupt compressed data.
     #[error("its {compression} data can't be unpacked: {error}")]
     Corrupt {

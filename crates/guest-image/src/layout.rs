@@ -1,12 +1,14 @@
 //! Placement of the device tree and the initial RAM file system in RAM.
 
-use std::ops::Range;
+use alloc::format;
+use alloc::vec::Vec;
+use core::ops::Range;
 
 use stile_board::map;
+use stile_config::units;
 use thiserror::Error;
 
 use super::Kernel;
-use crate::config::units;
 
 /// Linux maps the device tree by one block of this size: it must not cross a boundary.
 const BLOCK: u64 = 2 << 20;
@@ -64,7 +66,7 @@ pub fn before_firmware(dtb: u64) -> Layout {
 ///
 /// # Errors
 /// [`NoRoom`].
-pub fn place(kernel: &Kernel, ram: u64, dtb: u64, initrd: Option<u64>) -> Result<Layout, NoRoom> {
+pub fn place(kernel: &Kernel<'_>, ram: u64, dtb: u64, initrd: Option<u64>) -> Result<Layout, NoRoom> {
     let taken: Vec<Range<u64>> = kernel.segments.iter().map(super::Segment::memory).collect();
     let end = map::RAM_BASE + ram;
     let all = map::RAM_BASE..end;

@@ -1,5 +1,7 @@
 //! Nodes of served devices in a guest's device tree.
 
+use alloc::format;
+
 use stile_board::{intid, map};
 use vm_fdt::{FdtWriter, FdtWriterResult};
 

@@ -1,19 +1,19 @@
 //! Multiboot programs (Multiboot Specification 0.6.96).
 
-use std::ops::Range;
+use alloc::borrow::{Cow, ToOwned};
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
 
-use object::{
-    Endianness,
-    elf::{self, FileHeader32, FileHeader64},
-    read::elf::{FileHeader, ProgramHeader},
-};
 use stile_blob::{MAX_LOADS, Mode};
 
 use super::acpi;
 use super::memory::{HIGH_MEMORY, Memory, RESERVED, lowest, memory};
 use super::parts::{Domain, INFO_LEN, Parts, check_places, meets, place};
-use crate::image::bytes::word;
-use crate::image::{Format, Kernel, KernelError, Segment};
+use crate::bytes::word;
+use crate::elf_file::{EM_386, EM_X86_64, ElfFile, MAGIC, PT_LOAD};
+use crate::{Format, Kernel, KernelError, Segment};
 
 /// A Multiboot header's magic number, in the file's byte order.
 pub const MULTIBOOT_MAGIC: [u8; 4] = 0x1bad_b002u32.to_le_bytes();
@@ -28,13 +28,13 @@ const MAX_SEGMENTS: usize = MAX_LOADS - 5;
 ///
 /// # Errors
 /// A Multiboot program that can't be started.
-pub fn parts(
-    file: &[u8],
+pub fn parts<'a>(
+    file: &Cow<'a, [u8]>,
     ram: u64,
     command_line: &str,
-    domain: Option<&Domain<'_>>,
+    domain: Option<&Domain<'a, '_>>,
     initrd: Option<&[u8]>,
-) -> Result<Option<Parts>, KernelError> {
+) -> Result<Option<Parts<'a>>, KernelError> {
     let Some(header) = multiboot_header(file) else { return Ok(None) };
     let kernel = recognise(file, header)?;
     let info_at = information_place(&kernel.segments);
@@ -45,7 +45,7 @@ pub fn parts(
     let domain_at = domain.map(|domain| place(domain.kernel.len() as u64, end, below)).transpose()?;
     let modules: Vec<_> = domain_at.iter().chain(&initrd).zip(domain.map(|domain| domain.bootargs).into_iter().chain([""])).collect();
     let info = information(info_at, ram, command_line, &modules);
-    let more = domain_at.zip(domain).map(|(at, domain)| (at.start, domain.kernel.to_vec())).into_iter().collect();
+    let more = domain_at.zip(domain).map(|(at, domain)| (at.start, Cow::Borrowed(domain.kernel))).into_iter().collect();
     Ok(Some(Parts { kernel, initrd, more, info, info_at, mode: Mode::Protected, acpi: acpi::Kind::Whole }))
 }
 
@@ -59,19 +59,18 @@ fn information_place(segments: &[Segment]) -> u64 {
     (LEAST..=highest).rev().step_by(PAGE as usize).find(is_free).unwrap_or(highest)
 }
 
-fn recognise(file: &[u8], header: usize) -> Result<Kernel, KernelError> {
+fn recognise<'a>(file: &Cow<'a, [u8]>, header: usize) -> Result<Kernel<'a>, KernelError> {
     // Addresses in the header take precedence, even in an ELF file ("Multiboot header", "flags").
     let has_addresses = word(file, header + 4).is_some_and(|flags| flags & HAS_ADDRESSES != 0);
     let (entry, segments) = match file.get(4) {
         _ if has_addresses => flat(file, header)?,
-        Some(1) if file.starts_with(&elf::ELFMAG) => program::<FileHeader32<Endianness>>(file)?,
-        Some(2) if file.starts_with(&elf::ELFMAG) => program::<FileHeader64<Endianness>>(file)?,
+        Some(1 | 2) if file.starts_with(&MAGIC) => program(&elf_file(file)?)?,
         _ => flat(file, header)?,
     };
     if !segments.iter().any(|segment| segment.memory().contains(&entry)) {
         return Err(KernelError::Entry(entry));
     }
-    Ok(Kernel { format: Format::Multiboot, zboot: false, compression: None, entry, segments, size_known: true, contents: file.to_vec() })
+    Ok(Kernel { format: Format::Multiboot, zboot: false, compression: None, entry, segments, size_known: true, contents: file.clone() })
 }
 
 /// Offset of the Multiboot header in the file.
@@ -83,31 +82,31 @@ fn multiboot_header(file: &[u8]) -> Option<usize> {
     })
 }
 
+/// The headers of an ELF file.
+pub fn elf_file(file: &[u8]) -> Result<ElfFile<'_>, KernelError> {
+    ElfFile::parse(file).map_err(|error| KernelError::Malformed(format!("it is a broken ELF file: {error}")))
+}
+
 /// The loadable part of an ELF file. Segments and entry point are at physical addresses.
-pub fn program<H: FileHeader<Endian = Endianness>>(file: &[u8]) -> Result<(u64, Vec<Segment>), KernelError> {
-    let broken = |error: object::Error| KernelError::Malformed(format!("it is a broken ELF file: {error}"));
-    let header = H::parse(file).map_err(broken)?;
-    let endian = header.endian().map_err(broken)?;
-    let machine = header.e_machine(endian);
-    if !matches!(machine, elf::EM_386 | elf::EM_X86_64) {
+pub fn program(file: &ElfFile<'_>) -> Result<(u64, Vec<Segment>), KernelError> {
+    let machine = file.machine;
+    if !matches!(machine, EM_386 | EM_X86_64) {
         return Err(KernelError::Malformed(format!("it is an ELF file for another architecture (ELF machine {machine}), not x86")));
     }
-    let entry: u64 = header.e_entry(endian).into();
+    let entry = file.entry;
     let mut physical_entry = entry;
     let mut segments = Vec::new();
-    for program_header in header.program_headers(endian, file).map_err(broken)? {
-        let mem_len: u64 = program_header.p_memsz(endian).into();
-        if program_header.p_type(endian) != elf::PT_LOAD || mem_len == 0 {
+    for header in &file.segments {
+        let mem_len = header.mem_len;
+        if header.kind != PT_LOAD || mem_len == 0 {
             continue;
         }
-        let (offset, file_len) = program_header.file_range(endian);
-        let range = usize::try_from(offset)
-            .ok()
-            .zip(usize::try_from(file_len).ok())
-            .and_then(|(offset, len)| Some(offset..offset.checked_add(len)?))
-            .filter(|range| file.get(range.clone()).is_some() && file_len <= mem_len)
+        let range = header
+            .file
+            .clone()
+            .filter(|_| header.file_len <= mem_len)
             .ok_or_else(|| KernelError::Malformed("it is a broken ELF file: a segment is truncated".to_owned()))?;
-        let (gpa, va): (u64, u64) = (program_header.p_paddr(endian).into(), program_header.p_vaddr(endian).into());
+        let (gpa, va) = (header.physical_address, header.virtual_address);
         if let Some(into) = entry.checked_sub(va).filter(|&into| into < mem_len) {
             physical_entry = gpa.wrapping_add(into);
         }
@@ -204,10 +203,22 @@ fn information(at: u64, ram: u64, command_line: &str, modules: &[(&Range<u64>, &
 
 #[cfg(test)]
 mod tests {
+    use std::string::ToString;
+
     use super::*;
 
     const RAM: u64 = 16 << 20;
     const INFO: u64 = 0x9_7000;
+
+    fn parts(
+        file: &[u8],
+        ram: u64,
+        line: &str,
+        domain: Option<&Domain<'static, '_>>,
+        initrd: Option<&[u8]>,
+    ) -> Result<Option<Parts<'static>>, KernelError> {
+        super::parts(&Cow::Owned(file.to_vec()), ram, line, domain, initrd)
+    }
 
     fn header(flags: u32) -> Vec<u8> {
         let magic = u32::from_le_bytes(MULTIBOOT_MAGIC);
@@ -254,7 +265,7 @@ mod tests {
         let mut file = header(HAS_ADDRESSES);
         file.extend([0x10_0040u32, 0x10_0000, 0, 0x10_2000, 0x10_0080].iter().flat_map(|word| word.to_le_bytes()));
         // The ELF header's contents, or their absence, don't matter.
-        let mut elf = [elf::ELFMAG.as_slice(), &[1, 1, 1]].concat();
+        let mut elf = [MAGIC.as_slice(), &[1, 1, 1]].concat();
         elf.resize(0x40, 0);
         elf.extend(file);
         elf.resize(0x400, 0x90);
@@ -297,7 +308,7 @@ mod tests {
         let file = flat_file(0x10_0000, 0x10_0000, 0, 0x10_0020);
         let domain = Domain { kernel: &[1; 3000], bootargs: "console=hvc0" };
         let parts = parts(&file, RAM, "", Some(&domain), Some(&[7; 5000])).unwrap().unwrap();
-        assert_eq!(parts.more, [(RAM - 3 * 4096, vec![1; 3000])]);
+        assert_eq!(parts.more, [(RAM - 3 * 4096, vec![1; 3000].into())]);
         assert_eq!(word(&parts.info, 20), Some(2));
         let module = word(&parts.info, 24).unwrap() as usize - INFO as usize;
         let places = [0, 4, 16, 20].map(|at| u64::from(word(&parts.info, module + at).unwrap()));

@@ -1,6 +1,6 @@
 //! A part of a kernel.
 
-use std::ops::Range;
+use core::ops::Range;
 
 /// A segment of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,17 +1,18 @@
 //! Kernels with an entry point for PVH: an ELF note names it (Xen, "x86/HVM direct boot ABI" (docs/misc/pvh), and
 //! xen/include/public/elfnote.h).
 
-use std::ops::Range;
+use alloc::borrow::Cow;
+use alloc::vec::Vec;
+use core::ops::Range;
 
-use object::read::elf::{FileHeader, ProgramHeader};
-use object::{Endianness, elf};
 use stile_blob::Mode;
 
 use super::acpi;
 use super::memory::{Memory, memory};
-use super::multiboot::program;
+use super::multiboot::{elf_file, program};
 use super::parts::{INFO, INFO_LEN, Parts, check_places, place};
-use crate::image::{Format, Kernel, KernelError};
+use crate::elf_file::{ElfFile, MAGIC as ELF};
+use crate::{Format, Kernel, KernelError};
 
 /// Name and type of the note, whose value is the entry point's physical address.
 const OWNER: &[u8] = b"Xen";
@@ -23,18 +24,13 @@ const MAGIC: u32 = 0x336e_c578;
 ///
 /// # Errors
 /// A PVH kernel that can't be started.
-pub fn parts(file: &[u8], ram: u64, command_line: &str, initrd: Option<&[u8]>) -> Result<Option<Parts>, KernelError> {
-    let found = match file.get(4) {
-        Some(1) if file.starts_with(&elf::ELFMAG) => {
-            entry::<elf::FileHeader32<Endianness>>(file).zip(Some(program::<elf::FileHeader32<_>>(file)))
-        }
-        Some(2) if file.starts_with(&elf::ELFMAG) => {
-            entry::<elf::FileHeader64<Endianness>>(file).zip(Some(program::<elf::FileHeader64<_>>(file)))
-        }
-        _ => None,
-    };
-    let Some((entry, program)) = found else { return Ok(None) };
-    let (_, segments) = program?;
+pub fn parts<'a>(file: &Cow<'a, [u8]>, ram: u64, command_line: &str, initrd: Option<&[u8]>) -> Result<Option<Parts<'a>>, KernelError> {
+    if !file.starts_with(&ELF) {
+        return Ok(None);
+    }
+    let Ok(elf) = elf_file(file) else { return Ok(None) };
+    let Some(entry) = entry(&elf) else { return Ok(None) };
+    let (_, segments) = program(&elf)?;
     check_places(&segments, ram, INFO..INFO + INFO_LEN as u64)?;
     if !segments.iter().any(|segment| segment.memory().contains(&entry)) {
         return Err(KernelError::Entry(entry));
@@ -42,25 +38,14 @@ pub fn parts(file: &[u8], ram: u64, command_line: &str, initrd: Option<&[u8]>) -
     let end = segments.iter().map(|segment| segment.memory().end).max().unwrap_or(0);
     let initrd = initrd.map(|initrd| place(initrd.len() as u64, end, ram)).transpose()?;
     let info = information(ram, command_line, initrd.as_ref());
-    let kernel =
-        Kernel { format: Format::Pvh, zboot: false, compression: None, entry, segments, size_known: true, contents: file.to_vec() };
+    let kernel = Kernel { format: Format::Pvh, zboot: false, compression: None, entry, segments, size_known: true, contents: file.clone() };
     Ok(Some(Parts { kernel, initrd, more: Vec::new(), info, info_at: INFO, mode: Mode::Protected, acpi: acpi::Kind::Reduced }))
 }
 
 /// The entry point that a note names.
-fn entry<H: FileHeader<Endian = Endianness>>(file: &[u8]) -> Option<u64> {
-    let header = H::parse(file).ok()?;
-    let endian = header.endian().ok()?;
-    let headers = header.program_headers(endian, file).ok()?;
-    for mut notes in headers.iter().filter_map(|header| header.notes(endian, file).ok().flatten()) {
-        while let Ok(Some(note)) = notes.next() {
-            if note.name() == OWNER && note.n_type(endian) == elf::NoteType(PHYS32_ENTRY) {
-                let value = note.desc().get(..4)?;
-                return Some(u32::from_le_bytes(value.try_into().ok()?).into());
-            }
-        }
-    }
-    None
+fn entry(file: &ElfFile<'_>) -> Option<u64> {
+    let value = file.note(OWNER, PHYS32_ENTRY)?.first_chunk()?;
+    Some(u32::from_le_bytes(*value).into())
 }
 
 /// The start information ("struct hvm_start_info", version 1), followed by the list of modules, the memory
@@ -99,10 +84,16 @@ fn information(ram: u64, command_line: &str, module: Option<&Range<u64>>) -> Vec
 
 #[cfg(test)]
 mod tests {
+    use std::vec;
+
     use super::*;
-    use crate::image::bytes::word;
+    use crate::bytes::word;
 
     const RAM: u64 = 64 << 20;
+
+    fn parts(file: &[u8], ram: u64, command_line: &str, initrd: Option<&[u8]>) -> Result<Option<Parts<'static>>, KernelError> {
+        super::parts(&Cow::Owned(file.to_vec()), ram, command_line, initrd)
+    }
 
     /// A file of one segment at 1 MiB, and a note.
     fn file(owner: &[u8; 4], entry: u32) -> Vec<u8> {

@@ -1,5 +1,9 @@
 //! The guest's ACPI tables (ACPI Specification 6.5).
 
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
+
 use acpi_tables::aml::{
     AddressSpace as Resource, AddressSpaceCacheable, Device, EISAName, IO, Interrupt, Memory32Fixed, Name, Package, Path, ResourceTemplate,
     Uuid,

@@ -1,6 +1,6 @@
 //! Compressed kernels.
 
-use std::fmt;
+use core::fmt;
 
 /// A compression format of kernel files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,7 @@
 //! Properties of device trees, and cells of interrupt specifiers.
 
+use alloc::borrow::ToOwned;
+
 use vm_fdt::{FdtWriter, FdtWriterResult};
 
 /// First cell of a GIC interrupt specifier: a shared peripheral interrupt.

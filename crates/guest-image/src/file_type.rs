@@ -115,11 +115,11 @@ fn is_mbr(bytes: &[u8]) -> bool {
 /// UTF-8 without control characters but those of texts and terminals.
 fn is_text(bytes: &[u8]) -> bool {
     let sample = &bytes[..bytes.len().min(TEXT_SAMPLE)];
-    let text = match std::str::from_utf8(sample) {
+    let text = match core::str::from_utf8(sample) {
         Ok(text) => text,
         // A character may be cut at the sample's end.
         Err(error) if error.error_len().is_none() && sample.len() < bytes.len() => {
-            std::str::from_utf8(&sample[..error.valid_up_to()]).unwrap_or_default()
+            core::str::from_utf8(&sample[..error.valid_up_to()]).unwrap_or_default()
         }
         Err(_) => return false,
     };
@@ -128,6 +128,8 @@ fn is_text(bytes: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::vec;
+
     use super::*;
 
     fn name(bytes: &[u8]) -> Option<&'static str> {

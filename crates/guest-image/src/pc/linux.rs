@@ -1,15 +1,19 @@
 //! Linux, started in 64-bit mode: "The Linux/x86 Boot Protocol", "64-bit Boot Protocol" (Documentation/arch/x86/boot.rst).
 
-use std::ops::Range;
+use alloc::borrow::Cow;
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
 
 use stile_blob::Mode;
 
 use super::acpi;
 use super::memory::{Memory, memory};
 use super::parts::{INFO, INFO_LEN, Parts, check_places, place};
-use crate::image::bytes::word;
-use crate::image::kernel::check_whole;
-use crate::image::{Format, Kernel, KernelError, Segment};
+use crate::bytes::word;
+use crate::kernel::check_whole;
+use crate::{Format, Kernel, KernelError, Segment};
 
 /// The setup header begins here in the file and in the boot parameters.
 const HEADER: usize = 0x1f1;
@@ -62,12 +66,10 @@ pub fn is_linux(file: &[u8]) -> bool {
 ///
 /// # Errors
 /// A Linux kernel that can't be started.
-pub fn parts(file: &[u8], ram: u64, bootargs: &str, initrd: Option<&[u8]>) -> Result<Option<Parts>, KernelError> {
+pub fn parts<'a>(file: &Cow<'a, [u8]>, ram: u64, bootargs: &str, initrd: Option<&[u8]>) -> Result<Option<Parts<'a>>, KernelError> {
     if file.get(field::MAGIC..field::MAGIC + 4) != Some(b"HdrS") {
         return Ok(None);
     }
-    let malformed = |what: &str| KernelError::Malformed(format!("it is a Linux image, but {what}"));
-    let cut = || malformed("its header is truncated");
     let half = |at: usize| file.get(at..).and_then(|rest| rest.first_chunk()).map(|bytes| u16::from_le_bytes(*bytes));
     let flags = *file.get(field::FLAGS).ok_or_else(cut)?;
     if half(field::VERSION).ok_or_else(cut)? < VERSION_2_12 || flags & HAS_64_BIT_ENTRY == 0 {
@@ -84,10 +86,60 @@ pub fn parts(file: &[u8], ram: u64, bootargs: &str, initrd: Option<&[u8]>) -> Re
     // In units of 16 bytes.
     let system = u64::from(word(file, field::SYSTEM_SIZE).ok_or_else(cut)?) * 16;
     check_whole(file, Some(start as u64 + system))?;
+    divided(file, file.clone(), start, ram, bootargs, initrd).map(Some)
+}
+
+/// The memory layout of a Linux kernel that was loaded before, by its boot parameters and the memory behind its entry point; `None` if those
+/// are not Linux's.
+///
+/// # Errors
+/// A Linux kernel that can't be started, such as with less RAM.
+pub fn loaded<'a>(
+    info: &[u8],
+    contents: &'a [u8],
+    ram: u64,
+    bootargs: &str,
+    initrd: Option<&[u8]>,
+) -> Result<Option<Parts<'a>>, KernelError> {
+    if info.get(field::MAGIC..field::MAGIC + 4) != Some(b"HdrS") {
+        return Ok(None);
+    }
+    divided(info, Cow::Borrowed(contents), 0, ram, bootargs, initrd).map(Some)
+}
+
+/// The command line in boot parameters of [`parts`].
+pub fn command_line(info: &[u8]) -> Option<&str> {
+    let line = info.get(COMMAND_LINE_PAGE * PAGE..TABLES_PAGE * PAGE)?;
+    core::str::from_utf8(line.split(|&byte| byte == 0).next()?).ok()
+}
+
+/// The place of the initial RAM file system in boot parameters of [`parts`].
+pub fn initrd(info: &[u8]) -> Option<Range<u64>> {
+    let (start, len) = (u64::from(word(info, field::INITRD)?), u64::from(word(info, field::INITRD_LEN)?));
+    (len != 0).then_some(start..start + len)
+}
+
+fn malformed(what: &str) -> KernelError {
+    KernelError::Malformed(format!("it is a Linux image, but {what}"))
+}
+
+fn cut() -> KernelError {
+    malformed("its header is truncated")
+}
+
+/// The memory layout of a kernel whose setup header is in `file`, at its offset, and whose other part is in `contents` from `start` on.
+fn divided<'a>(
+    file: &[u8],
+    contents: Cow<'a, [u8]>,
+    start: usize,
+    ram: u64,
+    bootargs: &str,
+    initrd: Option<&[u8]>,
+) -> Result<Parts<'a>, KernelError> {
     let load = file.get(field::PREFERRED..).and_then(|rest| rest.first_chunk()).map(|bytes| u64::from_le_bytes(*bytes)).ok_or_else(cut)?;
     let init_size = u64::from(word(file, field::INIT_SIZE).ok_or_else(cut)?);
-    let segment = Segment { gpa: load, file: start..file.len(), mem_len: init_size.max((file.len() - start) as u64) };
-    check_places(std::slice::from_ref(&segment), ram, INFO..INFO + INFO_LEN as u64)?;
+    let segment = Segment { gpa: load, file: start..contents.len(), mem_len: init_size.max((contents.len() - start) as u64) };
+    check_places(core::slice::from_ref(&segment), ram, INFO..INFO + INFO_LEN as u64)?;
     let highest = u64::from(word(file, field::INITRD_MAX).ok_or_else(cut)?).saturating_add(1);
     let initrd = initrd.map(|initrd| place(initrd.len() as u64, segment.memory().end, ram.min(highest))).transpose()?;
 
@@ -99,9 +151,9 @@ pub fn parts(file: &[u8], ram: u64, bootargs: &str, initrd: Option<&[u8]>) -> Re
         entry: load + ENTRY_64,
         segments: vec![segment],
         size_known: true,
-        contents: file.to_vec(),
+        contents,
     };
-    Ok(Some(Parts {
+    Ok(Parts {
         kernel,
         initrd,
         more: Vec::new(),
@@ -109,7 +161,7 @@ pub fn parts(file: &[u8], ram: u64, bootargs: &str, initrd: Option<&[u8]>) -> Re
         info_at: INFO,
         mode: Mode::Long { tables: INFO + (TABLES_PAGE * PAGE) as u64 },
         acpi: acpi::Kind::Reduced,
-    }))
+    })
 }
 
 /// Boot parameters, command line and page tables.
@@ -124,10 +176,10 @@ fn information(file: &[u8], ram: u64, bootargs: &str, initrd: Option<Range<u64>>
     bytes[field::LOAD_FLAGS] |= 1;
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
     put(field::RSDP, &acpi::TABLES.to_le_bytes());
-    if let Some(initrd) = initrd {
-        put(field::INITRD, &(initrd.start as u32).to_le_bytes());
-        put(field::INITRD_LEN, &((initrd.end - initrd.start) as u32).to_le_bytes());
-    }
+    // A header of a kernel that was loaded before has the former ones.
+    let initrd = initrd.unwrap_or_default();
+    put(field::INITRD, &(initrd.start as u32).to_le_bytes());
+    put(field::INITRD_LEN, &((initrd.end - initrd.start) as u32).to_le_bytes());
     put(field::COMMAND_LINE, &((INFO as usize + COMMAND_LINE_PAGE * PAGE) as u32).to_le_bytes());
     // Truncated, with space for the NUL.
     let command_line = &bootargs.as_bytes()[..bootargs.len().min(PAGE - 1)];
@@ -163,9 +215,15 @@ fn page_tables(base: u64) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::string::ToString;
+
     use super::*;
 
     const RAM: u64 = 128 << 20;
+
+    fn parts(file: &[u8], ram: u64, bootargs: &str, initrd: Option<&[u8]>) -> Result<Option<Parts<'static>>, KernelError> {
+        super::parts(&Cow::Owned(file.to_vec()), ram, bootargs, initrd)
+    }
 
     fn bzimage() -> Vec<u8> {
         let mut file = vec![0; 3 * 512 + 4096];
@@ -193,6 +251,21 @@ mod tests {
         assert_eq!(parts.mode, Mode::Long { tables: 0x3000 });
         // The entry that maps the kernel: page 8.
         assert_eq!(word(&parts.info, TABLES_PAGE * PAGE + 2 * PAGE + 8 * 8), Some(0x100_0083));
+    }
+
+    #[test]
+    fn a_kernel_that_was_loaded_gets_other_memory_and_another_command_line() {
+        let file = bzimage();
+        let old = parts(&file, RAM, "quiet", Some(&[1; 5000])).unwrap().unwrap();
+        assert_eq!((command_line(&old.info), initrd(&old.info)), (Some("quiet"), old.initrd));
+        let contents = old.kernel.bytes(&old.kernel.segments[0]);
+        let new = loaded(&old.info, contents, 2 * RAM, "debug", None).unwrap().unwrap();
+        let same = parts(&file, 2 * RAM, "debug", None).unwrap().unwrap();
+        assert_eq!((&new.info, new.kernel.entry, new.mode), (&same.info, same.kernel.entry, same.mode));
+        assert_eq!(new.kernel.bytes(&new.kernel.segments[0]), contents);
+        assert_eq!((command_line(&new.info), initrd(&new.info)), (Some("debug"), None));
+        assert!(loaded(&old.info, contents, 32 << 20, "", None).is_err(), "too little memory");
+        assert!(loaded(&[0; 100], contents, RAM, "", None).unwrap().is_none());
     }
 
     #[test]

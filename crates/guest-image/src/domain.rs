@@ -1,7 +1,8 @@
 //! Device tree node of a virtual machine that Xen starts itself ("dom0less"): Xen, "Device Tree Bindings",
 //! "Dom0less".
 
-use std::ops::Range;
+use alloc::format;
+use core::ops::Range;
 
 use vm_fdt::{FdtWriter, FdtWriterResult};
 

@@ -1,17 +1,44 @@
 //! Kernels: formats, recognized by content, and the memory layout of their segments.
 
-use std::fmt;
-use std::ops::Range;
+use alloc::borrow::{Cow, ToOwned};
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::Range;
 
 use stile_board::map;
+use stile_config::units;
 
 use super::bytes::{double_word, word};
 use super::file_type::{self, FileType};
-use super::{Compression, KernelError, Segment, elf, pe};
-use crate::config::units;
+use super::{Compression, KernelError, Segment, elf, elf_file, pe};
 
 /// Maximum size of an unpacked kernel in bytes: a larger file is a decompression bomb.
-pub(super) const UNPACK_LIMIT: u64 = 1 << 30;
+pub const UNPACK_LIMIT: u64 = 1 << 30;
+
+/// Unpacks bytes to at most a number of others.
+pub type Unpack = fn(Compression, &[u8], u64) -> Result<Vec<u8>, KernelError>;
+
+/// The unpacking of compressed kernels, which not every user of this crate has.
+#[derive(Clone, Copy, Debug)]
+pub struct Unpacking {
+    /// Unpacks bytes to at most a number of others, and ignores those behind the compressed stream.
+    pub function: Unpack,
+    /// Most bytes of a kernel that may be allocated.
+    pub most: u64,
+}
+
+impl Unpacking {
+    /// Unpacks compressed bytes.
+    ///
+    /// # Errors
+    /// They are corrupt or too many, or this compression is not supported.
+    pub fn unpack(&self, compression: Compression, bytes: &[u8]) -> Result<Vec<u8>, KernelError> {
+        (self.function)(compression, bytes, self.most)
+    }
+}
 
 /// The format of a kernel's file after unpacking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +75,7 @@ impl fmt::Display for Format {
 
 /// A kernel ready to be loaded.
 #[derive(Clone, Debug)]
-pub struct Kernel {
+pub struct Kernel<'a> {
     /// Its format.
     pub format: Format,
     /// Whether the file is an EFI zboot wrapper.
@@ -62,15 +89,15 @@ pub struct Kernel {
     /// Whether its segments are all the memory that it uses before it learns the memory map.
     pub size_known: bool,
     /// The unpacked file.
-    pub(super) contents: Vec<u8>,
+    pub(super) contents: Cow<'a, [u8]>,
 }
 
-impl Kernel {
-    /// Recognizes a kernel for a virtual machine with `ram` bytes of RAM, unpacking it if it is compressed.
+impl<'a> Kernel<'a> {
+    /// Recognizes a kernel for an Arm virtual machine with `ram` bytes of RAM, unpacking it if it is compressed.
     ///
     /// # Errors
     /// See [`KernelError`].
-    pub fn recognise(file: &[u8], ram: u64) -> Result<Self, KernelError> {
+    pub fn recognise(file: &'a [u8], ram: u64, unpacking: &Unpacking) -> Result<Self, KernelError> {
         if file.is_empty() {
             return Err(KernelError::Empty);
         }
@@ -80,14 +107,14 @@ impl Kernel {
         };
         let compression = Compression::of(payload).map_err(|name| KernelError::UnknownCompression(name.to_owned()))?;
         let contents = match compression {
-            Some(compression) => compression.unpack(payload, UNPACK_LIMIT)?,
-            None => payload.to_vec(),
+            Some(compression) => Cow::Owned(unpacking.unpack(compression, payload)?),
+            None => Cow::Borrowed(payload),
         };
         if contents.is_empty() {
             return Err(KernelError::Empty);
         }
-        if contents.starts_with(&object::elf::ELFMAG) {
-            let program = elf::Program::parse(&contents, ram)?;
+        if contents.starts_with(&elf_file::MAGIC) {
+            let program = elf::Program::parse(&contents, ram, unpacking.most)?;
             return Ok(Self {
                 format: Format::Elf,
                 zboot,
@@ -95,7 +122,7 @@ impl Kernel {
                 entry: program.entry,
                 segments: program.segments,
                 size_known: true,
-                contents: program.merged.unwrap_or(contents),
+                contents: program.merged.map_or(contents, Cow::Owned),
             });
         }
         if let Some(volume) = firmware_volume(&contents) {
@@ -126,11 +153,14 @@ impl Kernel {
     }
 
     /// Firmware, which starts at the first instruction of its file. Images for QEMU are padded to the size of its flash.
-    fn firmware(mut contents: Vec<u8>, compression: Option<Compression>, volume: Range<usize>) -> Result<Self, KernelError> {
+    fn firmware(mut contents: Cow<'a, [u8]>, compression: Option<Compression>, volume: Range<usize>) -> Result<Self, KernelError> {
         let filling = contents.iter().rev().take_while(|&&byte| byte == 0 || byte == 0xff).count();
         // A volume may have room at its end.
         let whole = volume.end.max(contents.len() - filling).next_multiple_of(map::RAM_GRANULE as usize);
-        contents.truncate(whole);
+        match &mut contents {
+            Cow::Borrowed(bytes) => *bytes = bytes.get(..whole).unwrap_or(bytes),
+            Cow::Owned(bytes) => bytes.truncate(whole),
+        }
         let mem_len = whole as u64;
         if mem_len > map::FIRMWARE_MAX {
             return Err(KernelError::Malformed(format!(
@@ -153,23 +183,36 @@ impl Kernel {
     ///
     /// # Errors
     /// See [`KernelError`].
-    pub fn check_domain(file: &[u8]) -> Result<(), KernelError> {
+    pub fn check_domain(file: &[u8], unpacking: &Unpacking) -> Result<(), KernelError> {
         if file.is_empty() {
             return Err(KernelError::Empty);
         }
         let unpacked = match Compression::of(file) {
             Ok(None) => None,
-            Ok(Some(Compression::Gzip)) => Some(Compression::Gzip.unpack(file, UNPACK_LIMIT)?),
+            Ok(Some(Compression::Gzip)) => Some(unpacking.unpack(Compression::Gzip, file)?),
             Ok(Some(other)) => return Err(KernelError::NotForXen(format!("compressed with {other}"))),
             Err(name) => return Err(KernelError::NotForXen(format!("compressed with {name}"))),
         };
         let contents = unpacked.as_deref().unwrap_or(file);
         match ImageHeader::parse(contents)? {
             Some(_) => check_whole(contents, pe::end(contents)),
-            None if contents.starts_with(&object::elf::ELFMAG) => Err(KernelError::NotForXen("an ELF program".to_owned())),
+            None if contents.starts_with(&elf_file::MAGIC) => Err(KernelError::NotForXen("an ELF program".to_owned())),
             None => {
                 Err(KernelError::NotForXen(FileType::of(contents).map_or("a file without an Image header", |kind| kind.name).to_owned()))
             }
+        }
+    }
+
+    /// The kernel with its contents copied, if they are borrowed.
+    pub fn into_owned(self) -> Kernel<'static> {
+        Kernel {
+            format: self.format,
+            zboot: self.zboot,
+            compression: self.compression,
+            entry: self.entry,
+            segments: self.segments,
+            size_known: self.size_known,
+            contents: Cow::Owned(self.contents.into_owned()),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The memory map of a PC.
 
-use std::ops::Range;
+use alloc::vec::Vec;
+use core::ops::Range;
 
 use stile_board::pc;
 

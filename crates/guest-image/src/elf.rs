@@ -1,15 +1,14 @@
 //! ELF programs for AArch64.
 
-use std::borrow::Cow;
+use alloc::borrow::{Cow, ToOwned};
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
 
-use object::{
-    Endianness,
-    elf::{self, FileHeader64},
-    read::elf::{FileHeader, ProgramHeader},
-};
 use stile_blob::MAX_LOADS;
 use stile_board::map;
 
+use super::elf_file::{ElfFile, PT_LOAD};
 use super::{KernelError, Segment};
 
 /// Maximum number of segments of a program: the blob's loads without the initial RAM file system and the
@@ -27,35 +26,29 @@ pub struct Program {
 }
 
 impl Program {
-    /// Reads the program headers for a machine with `ram` bytes of RAM.
-    pub fn parse(bytes: &[u8], ram: u64) -> Result<Self, KernelError> {
+    /// Reads the program headers for a machine with `ram` bytes of RAM. `most`: how many bytes of merged segments may be
+    /// allocated.
+    pub fn parse(bytes: &[u8], ram: u64, most: u64) -> Result<Self, KernelError> {
         check_machine(bytes)?;
-        let malformed = |error: object::Error| KernelError::Malformed(format!("it is a broken ELF file: {error}"));
-        let header = FileHeader64::<Endianness>::parse(bytes).map_err(malformed)?;
-        let endian = header.endian().map_err(malformed)?;
-        let program_headers = header.program_headers(endian, bytes).map_err(malformed)?;
-
-        let entry = header.e_entry(endian);
+        let file = ElfFile::parse(bytes).map_err(|error| KernelError::Malformed(format!("it is a broken ELF file: {error}")))?;
+        let entry = file.entry;
         let mut entry_physical = None;
         let mut segments = Vec::new();
-        for program_header in program_headers {
-            let mem_len = program_header.p_memsz(endian);
-            if program_header.p_type(endian) != elf::PT_LOAD || mem_len == 0 {
+        for header in file.segments {
+            let mem_len = header.mem_len;
+            if header.kind != PT_LOAD || mem_len == 0 {
                 continue;
             }
-            let (offset, file_len) = program_header.file_range(endian);
-            let file = usize::try_from(offset)
-                .ok()
-                .zip(usize::try_from(file_len).ok())
-                .and_then(|(offset, len)| Some(offset..offset.checked_add(len)?))
-                .filter(|range| bytes.get(range.clone()).is_some() && file_len <= mem_len)
+            let file = header
+                .file
+                .filter(|_| header.file_len <= mem_len)
                 .ok_or_else(|| KernelError::Malformed("it is a broken ELF file: a segment is truncated".to_owned()))?;
-            let gpa = program_header.p_paddr(endian);
+            let gpa = header.physical_address;
             if !map::ram_contains(ram, gpa, mem_len) {
                 return Err(KernelError::OutsideRam { needs: gpa..gpa.saturating_add(mem_len), ram });
             }
             // The MMU is off at start: a virtual entry address is translated to its load address.
-            let into = entry.checked_sub(program_header.p_vaddr(endian)).filter(|&into| into < mem_len);
+            let into = entry.checked_sub(header.virtual_address).filter(|&into| into < mem_len);
             if let (Some(into), None) = (into, entry_physical) {
                 entry_physical = Some(gpa + into);
             }
@@ -71,18 +64,21 @@ impl Program {
         }
         let physical = |entry: &u64| segments.iter().any(|segment| segment.memory().contains(entry));
         let entry = entry_physical.or(Some(entry).filter(physical)).filter(|entry| entry % 4 == 0).ok_or(KernelError::Entry(entry))?;
-        let (segments, merged) = merge(bytes, segments);
+        let (segments, merged) = merge(bytes, segments, most)?;
         Ok(Self { entry, segments, merged })
     }
 }
 
 /// Merges the segments of a program that has too many, with zeros between them.
-fn merge(bytes: &[u8], segments: Vec<Segment>) -> (Vec<Segment>, Option<Vec<u8>>) {
+fn merge(bytes: &[u8], segments: Vec<Segment>, most: u64) -> Result<(Vec<Segment>, Option<Vec<u8>>), KernelError> {
     let (Some(first), Some(last), true) = (segments.first(), segments.last(), segments.len() > MAX_SEGMENTS) else {
-        return (segments, None);
+        return Ok((segments, None));
     };
     let gpa = first.gpa;
     let mem_len = last.memory().end - gpa;
+    if mem_len > most {
+        return Err(KernelError::Malformed(format!("it has {} segments to load; expected 1 to {MAX_SEGMENTS}", segments.len())));
+    }
     let mut merged = Vec::new();
     for segment in &segments {
         if !segment.file.is_empty() {
@@ -90,7 +86,7 @@ fn merge(bytes: &[u8], segments: Vec<Segment>) -> (Vec<Segment>, Option<Vec<u8>>
             merged.extend_from_slice(&bytes[segment.file.clone()]);
         }
     }
-    (vec![Segment { gpa, file: 0..merged.len(), mem_len }], Some(merged))
+    Ok((vec![Segment { gpa, file: 0..merged.len(), mem_len }], Some(merged)))
 }
 
 /// Refuses ELF files of other architectures, before they are read as if they were of this one.

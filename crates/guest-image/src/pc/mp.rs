@@ -1,6 +1,8 @@
 //! Tables with processors and interrupt controllers for kernels without ACPI (Intel, *MultiProcessor
 //! Specification* 1.4).
 
+use alloc::vec::Vec;
+
 use stile_blob::Topology;
 use stile_board::pc;
 

@@ -1,0 +1,170 @@
+//! Virtual machines of an image that are made anew at boot.
+
+use alloc::borrow::Cow;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use stile_blob::{Files, Gic, Load, MAX_GICV2_VCPUS, MAX_LOADS, Nested, Package, Rule, Vm};
+use thiserror::Error;
+
+use super::dtb::SEED_LEN;
+use super::kernel::Unpacking;
+use super::loaded::Loaded;
+use super::plan::{self, Guest, Plan};
+use super::{Compression, KernelError, pc};
+
+/// The new values. `None`: the image's.
+#[derive(Clone, Copy)]
+pub struct Request<'a, 'r> {
+    /// Whether it is a PC.
+    pub is_pc: bool,
+    /// Name and contents of the kernel's file.
+    pub kernel: Option<(&'a str, &'a [u8])>,
+    /// The initial RAM file system, or none any more.
+    pub initrd: Option<Option<&'a [u8]>>,
+    /// Whether the configuration names an initial RAM file system.
+    pub has_initrd: bool,
+    /// RAM in bytes: a size that virtual machines can have.
+    pub memory: Option<u64>,
+    /// Number of vCPUs, 1 to [`stile_board::MAX_VCPUS`]; none if the virtual machine has a topology.
+    pub vcpus: Option<u16>,
+    /// Returns the whole command line, from the image's if that is known; `None` if it can't.
+    pub bootargs: &'r dyn Fn(Option<&str>) -> Option<String>,
+}
+
+/// Reason for which a virtual machine can't be made anew.
+#[derive(Debug, Error)]
+pub enum RemakeError {
+    /// Its kernel or its memory.
+    #[error("{0}")]
+    Plan(plan::Error),
+    /// The command line is not that of the configuration.
+    #[error("\"append\" can't be changed here: the image's command line has another end, by an option of `stile image`")]
+    Bootargs,
+    /// The image's kernel is in a form that can't be read back.
+    #[error("this can't be changed with the kernel in the image, which is not Linux; expected its kernel as a file in the folder VMS")]
+    Kernel,
+    /// The image's initial RAM file system can't be found.
+    #[error("the image's initial RAM file system can't be used here; expected it as a file in the folder VMS")]
+    Initrd,
+    /// Virtual machines depend on each other.
+    #[error("this can't be changed here, since the virtual machine serves devices, or others serve it; expected a new image")]
+    Links,
+    /// It starts from firmware.
+    #[error("this can't be changed here, since the virtual machine has UEFI firmware; expected a new image")]
+    Firmware,
+    /// A GICv2 has fewer.
+    #[error("{0} vCPUs are too many for a GICv2; expected at most {MAX_GICV2_VCPUS}")]
+    Vcpus(u16),
+    /// The kernel has too many parts.
+    #[error("the kernel has too many segments")]
+    Loads,
+    /// It breaks a rule.
+    #[error("{0}")]
+    Rule(Rule),
+}
+
+/// Kernels are read as they are: nothing of Stile unpacks them.
+const AS_IT_IS: Unpacking = Unpacking { function: refuse, most: 0 };
+
+fn refuse(compression: Compression, _: &[u8], _: u64) -> Result<Vec<u8>, KernelError> {
+    Err(KernelError::Packed(compression))
+}
+
+/// Makes a virtual machine anew. Returns its configuration, and bytes to which its [`Load`]s refer as those of its own package; other loads refer
+/// to `files`.
+///
+/// # Errors
+/// See [`RemakeError`].
+pub fn remake<'a>(vm: &Vm<'a>, files: Files<'a>, request: &Request<'a, '_>) -> Result<(Vm<'a>, Vec<u8>), RemakeError> {
+    if vm.has_links() {
+        return Err(RemakeError::Links);
+    }
+    if vm.firmware != 0 {
+        return Err(RemakeError::Firmware);
+    }
+    let loaded = Loaded::read(vm, files, request.is_pc);
+    let bootargs = (request.bootargs)(loaded.as_ref().map(|loaded| loaded.bootargs)).ok_or(RemakeError::Bootargs)?;
+    let initrd = match (request.initrd, &loaded) {
+        (Some(initrd), _) => initrd,
+        (None, Some(loaded)) => loaded.initrd,
+        (None, None) if request.has_initrd => return Err(RemakeError::Initrd),
+        (None, None) => None,
+    };
+    let vcpus = request.vcpus.unwrap_or(vm.vcpus);
+    if vm.gic == Gic::V2 && vcpus > MAX_GICV2_VCPUS {
+        return Err(RemakeError::Vcpus(vcpus));
+    }
+    let guest = Guest {
+        kernel_name: request.kernel.map_or("", |(name, _)| name),
+        initrd,
+        bootargs: &bootargs,
+        memory: request.memory.unwrap_or(vm.memory),
+        vcpus,
+        topology: vm.topology,
+        nested: vm.techniques.nested != Nested::Off,
+        pci: !vm.functions.is_empty(),
+        served: 0,
+        serves: 0,
+        gic: vm.gic,
+        domains: &[],
+        seed: loaded.as_ref().and_then(|loaded| loaded.seed).unwrap_or([0x5a; SEED_LEN]),
+    };
+    let with_plan = |plan: Plan<'_>| made(vm, files, initrd, &guest, &plan);
+    match (request.kernel, &loaded) {
+        (Some((_, file)), _) if request.is_pc => pc::plan(&guest, file, &AS_IT_IS).map_err(RemakeError::Plan).and_then(with_plan),
+        (Some((_, file)), _) => plan::plan(&guest, file, &AS_IT_IS).map_err(RemakeError::Plan).and_then(with_plan),
+        (None, Some(loaded)) => loaded.plan(&guest).map_err(RemakeError::Plan)?.ok_or(RemakeError::Kernel).and_then(with_plan),
+        (None, None) => Err(RemakeError::Kernel),
+    }
+}
+
+/// The configuration and the new bytes of a virtual machine by its plan.
+fn made<'a>(
+    vm: &Vm<'a>,
+    files: Files<'a>,
+    initrd: Option<&[u8]>,
+    guest: &Guest<'_>,
+    plan: &Plan<'_>,
+) -> Result<(Vm<'a>, Vec<u8>), RemakeError> {
+    /// Alignment of new bytes, so that copies of them are by words.
+    const ALIGN: usize = 16;
+    let mut new = Vec::new();
+    let mut loads = heapless::Vec::<Load, MAX_LOADS>::new();
+    let mut load = |bytes: &[u8], gpa: u64, mem_len: u64| {
+        let offset = files.offset_of(bytes).unwrap_or_else(|| {
+            new.resize(new.len().next_multiple_of(ALIGN), 0);
+            let at = new.len();
+            new.extend_from_slice(bytes);
+            Package::OWN + at as u64
+        });
+        loads.push(Load { offset, len: bytes.len() as u64, gpa, mem_len }).map_err(|_| RemakeError::Loads)
+    };
+    for segment in &plan.kernel.segments {
+        load(plan.kernel.bytes(segment), segment.gpa, segment.mem_len)?;
+    }
+    if let (Some(bytes), Some(range)) = (initrd, &plan.layout.initrd) {
+        load(bytes, range.start, bytes.len() as u64)?;
+    }
+    let dtb = &plan.layout.dtb;
+    load(&plan.dtb, dtb.start, dtb.end - dtb.start)?;
+    for (gpa, bytes) in &plan.more {
+        let bytes: &Cow<'_, [u8]> = bytes;
+        load(bytes, *gpa, bytes.len() as u64)?;
+    }
+    let vm = Vm {
+        memory: guest.memory,
+        ram_base: plan.ram_base,
+        firmware: plan.kernel.firmware_size(),
+        vcpus: guest.vcpus,
+        entry: plan.kernel.entry,
+        info: dtb.start,
+        mode: plan.mode,
+        loads,
+        ..vm.clone()
+    };
+    Ok((vm, new))
+}
+
+#[cfg(test)]
+mod tests;

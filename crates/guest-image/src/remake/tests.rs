@@ -1,0 +1,212 @@
+use alloc::borrow::ToOwned;
+use alloc::string::ToString;
+use std::format;
+use std::vec;
+
+use proptest::prelude::*;
+use stile_blob::write::{self, File, Machine};
+use stile_blob::{Blob, Mitigations, Mode, OnReset, Settings, Share, Techniques};
+use stile_board::map::RAM_BASE;
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+/// An arm64 `Image` of a MiB.
+fn arm_kernel(fill: u8) -> Vec<u8> {
+    let mut bytes = vec![fill; MIB as usize];
+    bytes[8..16].fill(0);
+    bytes[16..24].copy_from_slice(&(2 * MIB).to_le_bytes());
+    bytes[24..32].copy_from_slice(&0xa_u64.to_le_bytes());
+    bytes[56..60].copy_from_slice(b"ARM\x64");
+    bytes
+}
+
+/// A bzImage for 16 MiB.
+fn pc_kernel(fill: u8) -> Vec<u8> {
+    let mut file = vec![0; 3 * 512 + 4096];
+    file[3 * 512..].fill(fill);
+    let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0x1f1, &[2]);
+    put(0x201, b"\x66HdrS\x0f\x02");
+    put(0x236, &[1]);
+    put(0x22c, &0x7fff_ffffu32.to_le_bytes());
+    put(0x258, &0x100_0000u64.to_le_bytes());
+    put(0x260, &0x20_0000u32.to_le_bytes());
+    file
+}
+
+/// The blob of an image with one virtual machine.
+fn blob(is_pc: bool, kernel: &[u8], initrd: Option<&[u8]>) -> Vec<u8> {
+    let guest = Guest {
+        kernel_name: "Image",
+        initrd,
+        bootargs: "console=ttyAMA0 quiet",
+        memory: 64 * MIB,
+        vcpus: 2,
+        topology: None,
+        nested: false,
+        pci: false,
+        served: 0,
+        serves: 0,
+        gic: Gic::V3,
+        domains: &[],
+        seed: core::array::from_fn(|at| at as u8),
+    };
+    let plan = if is_pc { pc::plan(&guest, kernel, &AS_IT_IS) } else { plan::plan(&guest, kernel, &AS_IT_IS) }.expect("a plan");
+    let vm = Vm {
+        name: "guest",
+        memory: guest.memory,
+        ram_base: plan.ram_base,
+        firmware: 0,
+        vcpus: guest.vcpus,
+        topology: None,
+        class: None,
+        cpus: stile_board::CpuSet::EMPTY,
+        pinned: false,
+        share: Share::default(),
+        entry: plan.kernel.entry,
+        info: plan.layout.dtb.start,
+        mode: plan.mode,
+        loads: heapless::Vec::new(),
+        on_reset: OnReset::default(),
+        techniques: Techniques::default(),
+        functions: heapless::Vec::new(),
+        served: heapless::Vec::new(),
+        serves: 0,
+        gic: Gic::V3,
+    };
+    let file = |bytes, gpa| File { vm: 0, bytes, gpa, mem_len: 0 };
+    let mut files = Vec::new();
+    for segment in &plan.kernel.segments {
+        files.push(File { mem_len: segment.mem_len, ..file(plan.kernel.bytes(segment), segment.gpa) });
+    }
+    files.extend(initrd.zip(plan.layout.initrd.clone()).map(|(bytes, range)| file(bytes, range.start)));
+    files.push(file(&plan.dtb, plan.layout.dtb.start));
+    files.extend(plan.more.iter().map(|(gpa, bytes)| file(&bytes[..], *gpa)));
+    files.iter_mut().for_each(|file| file.mem_len = file.mem_len.max(file.bytes.len() as u64));
+    let settings = Settings { report_exits: false, slice_us: 5000, mitigations: Mitigations::Auto };
+    write::blob(&Machine { settings, vms: vec![vm], text: "" }, &write::symbols(&[]), &files).expect("a blob")
+}
+
+fn request<'a, 'r>(is_pc: bool, bootargs: &'r dyn Fn(Option<&str>) -> Option<String>) -> Request<'a, 'r> {
+    Request { is_pc, kernel: None, initrd: None, has_initrd: false, memory: None, vcpus: None, bootargs }
+}
+
+/// Memory and vCPUs of a remade virtual machine, its files with their addresses, and the number of its own bytes.
+type Remade = (u64, u16, Vec<(u64, Vec<u8>)>, usize);
+
+fn remade(blob: &[u8], medium: &[u8], request: &Request<'_, '_>) -> Result<Remade, RemakeError> {
+    let blob = Blob::parse(blob).expect("valid");
+    let vm = blob.vms.clone().next().expect("one");
+    let (vm, new) = remake(&vm, Files::at_boot(blob.files(), medium, &[]), request)?;
+    let files = Files::at_boot(blob.files(), medium, &new);
+    assert_eq!(vm.check(files), Ok(()));
+    let contents = vm.loads.iter().map(|load| (load.gpa, files.file(load).expect("a file").to_vec())).collect();
+    Ok((vm.memory, vm.vcpus, contents, new.len()))
+}
+
+fn unchanged(line: Option<&str>) -> Option<String> {
+    line.map(ToOwned::to_owned)
+}
+
+fn text_in(contents: &[(u64, Vec<u8>)], text: &str) -> bool {
+    contents.iter().any(|(_, bytes)| bytes.windows(text.len()).any(|window| window == text.as_bytes()))
+}
+
+#[test]
+fn nothing_new_is_the_same() {
+    for (is_pc, kernel) in [(false, arm_kernel(3)), (true, pc_kernel(3))] {
+        let blob = blob(is_pc, &kernel, Some(&[9; 5000]));
+        let parsed = Blob::parse(&blob).expect("valid");
+        let vm = parsed.vms.clone().next().expect("one");
+        let before: Vec<_> = vm.loads.iter().map(|load| (load.gpa, parsed.file(load).expect("a file").to_vec())).collect();
+        let (memory, vcpus, after, own) = remade(&blob, &[], &request(is_pc, &unchanged)).expect("a VM");
+        assert_eq!((memory, vcpus), (64 * MIB, 2));
+        assert!(before == after, "the same files at the same addresses");
+        assert!(own < 256 << 10, "kernel and initial RAM file system are the image's: {own}");
+    }
+}
+
+#[test]
+fn memory_vcpus_and_command_line_change() {
+    for (is_pc, kernel) in [(false, arm_kernel(3)), (true, pc_kernel(3))] {
+        let blob = blob(is_pc, &kernel, Some(&[9; 5000]));
+        let other = |line: Option<&str>| line.map(|line| line.replace("quiet", "debug"));
+        let request = Request { memory: Some(128 * MIB), vcpus: Some(3), ..request(is_pc, &other) };
+        let (memory, vcpus, after, _) = remade(&blob, &[], &request).expect("a VM");
+        assert_eq!((memory, vcpus), (128 * MIB, 3));
+        assert!(text_in(&after, "console=ttyAMA0 debug") && !text_in(&after, "quiet"));
+        assert_eq!(text_in(&after, "cpu@2"), !is_pc);
+        let initrd = after.iter().find(|(_, bytes)| bytes == &[9; 5000]).expect("the image's");
+        assert!(initrd.0 > if is_pc { 64 * MIB } else { RAM_BASE + 64 * MIB }, "at the end of the new memory");
+        let little = Request { memory: Some(2 * MIB), ..request };
+        assert!(matches!(remade(&blob, &[], &little), Err(RemakeError::Plan(_))));
+    }
+}
+
+#[test]
+fn files_of_the_boot_medium_are_used_where_they_are() {
+    for (is_pc, old, new) in [(false, arm_kernel(3), arm_kernel(5)), (true, pc_kernel(3), pc_kernel(5))] {
+        let blob = blob(is_pc, &old, None);
+        let medium = [&new[..], &[8; 3000]].concat();
+        let (kernel, initrd) = medium.split_at(new.len());
+        let request = Request { kernel: Some(("new", kernel)), initrd: Some(Some(initrd)), ..request(is_pc, &unchanged) };
+        let (_, _, after, own) = remade(&blob, &medium, &request).expect("a VM");
+        assert!(after.iter().any(|(_, bytes)| bytes == initrd) && after.iter().any(|(_, bytes)| bytes.ends_with(&[5; 1000])));
+        assert!(own < 256 << 10, "{own}");
+        let packed = [&[0x1f, 0x8b, 8], &new[..]].concat();
+        let error = remade(&blob, &[], &Request { kernel: Some(("new", &packed)), ..request }).expect_err("packed").to_string();
+        assert!(error.contains("compressed with gzip"), "{error}");
+    }
+}
+
+#[test]
+fn not_everything_can_be_made_anew() {
+    let blob = blob(false, &arm_kernel(3), None);
+    let parsed = Blob::parse(&blob).expect("valid");
+    let vm = parsed.vms.clone().next().expect("one");
+    let refusal = |vm: &Vm<'_>, request: Request<'_, '_>| remake(vm, parsed.files(), &request).expect_err("refused").to_string();
+    let none = |_: Option<&str>| None;
+    assert!(refusal(&vm, request(false, &none)).starts_with("\"append\" can't be changed here"));
+    assert!(refusal(&Vm { serves: 1, ..vm.clone() }, request(false, &unchanged)).contains("serves devices"));
+    assert!(refusal(&Vm { firmware: 2 * MIB, ..vm.clone() }, request(false, &unchanged)).contains("UEFI firmware"));
+    let nine = Request { vcpus: Some(9), ..request(false, &unchanged) };
+    assert_eq!(refusal(&Vm { gic: Gic::V2, ..vm.clone() }, nine), "9 vCPUs are too many for a GICv2; expected at most 8");
+    // A program that is not Linux, on a PC.
+    let some = |_: Option<&str>| Some("x".to_owned());
+    let pc = Vm { mode: Mode::Protected, ..vm };
+    assert!(refusal(&pc, request(true, &some)).contains("a file in the folder VMS"));
+    assert!(refusal(&pc, Request { has_initrd: true, ..request(true, &some) }).contains("initial RAM file system"));
+}
+
+proptest! {
+    #[test]
+    fn any_kernel_is_read(
+        is_pc: bool,
+        start in 0..4_usize,
+        bytes in prop::collection::vec(any::<u8>(), 0..600),
+        changes in prop::collection::vec((0..0x300_usize, any::<u8>()), 0..4),
+        memory in 1..100_u64,
+        vcpus in 1..=256_u16,
+    ) {
+        let some = |_: Option<&str>| Some(format!("a{}", "b".repeat(bytes.len() * 20)));
+        let mut file = [arm_kernel(0), pc_kernel(0), b"\x7fELF\x02\x01\x01".to_vec(), Vec::new()][start].clone();
+        file.truncate(0x4000);
+        file.extend(&bytes);
+        for (at, byte) in changes {
+            if let Some(to) = file.get_mut(at) {
+                *to = byte;
+            }
+        }
+        let blob = blob(is_pc, &if is_pc { pc_kernel(1) } else { arm_kernel(1) }, None);
+        let request = Request {
+            kernel: Some(("x", &file)),
+            initrd: Some(Some(&bytes)),
+            memory: Some(memory * 2 * MIB),
+            vcpus: Some(vcpus),
+            ..request(is_pc, &some)
+        };
+        let _ = remade(&blob, &file, &request);
+    }
+}
