@@ -5,13 +5,14 @@
 //! here.
 
 pub mod figures;
+pub mod files;
 
 use core::slice;
 
-use stile_config::boot::{LONGEST, NAME};
+use stile_config::boot::LONGEST;
 use stile_firmware::frame_buffer::FrameBuffer;
 use uefi_raw::protocol::console::{GraphicsOutputProtocol, GraphicsPixelFormat, SimpleTextOutputProtocol};
-use uefi_raw::protocol::file_system::{FileAttribute, FileMode, FileProtocolV1, SimpleFileSystemProtocol};
+use uefi_raw::protocol::file_system::{FileProtocolV1, SimpleFileSystemProtocol};
 use uefi_raw::protocol::loaded_image::LoadedImageProtocol;
 use uefi_raw::table::boot::BootServices;
 use uefi_raw::table::system::SystemTable;
@@ -67,36 +68,6 @@ pub fn frame_buffer(boot: &BootServices) -> Option<FrameBuffer> {
         stride: info.pixels_per_scan_line.checked_mul(4)?,
     };
     buffer.checked(mode.frame_buffer_size as u64).filter(|_| is_known)
-}
-
-/// Reads the configuration file of the file system from which firmware loaded the program `handle`: up to `to.len()` bytes of
-/// it. Returns their number; `None` if there is no such file, or it can't be read.
-pub fn read_configuration(boot: &BootServices, handle: Handle, to: &mut [u8]) -> Option<usize> {
-    let root = root_directory(boot, handle)?;
-    let mut name = [0; NAME.len() + 1];
-    name.iter_mut().zip(NAME.bytes()).for_each(|(to, byte)| *to = u16::from(byte));
-    let mut file = core::ptr::null_mut::<FileProtocolV1>();
-    // SAFETY: firmware opened the root directory; the name is NUL-terminated.
-    let status = unsafe { ((*root).open)(root, &mut file, name.as_ptr(), FileMode::READ, FileAttribute::empty()) };
-    let mut length = (status == Status::SUCCESS && !file.is_null()).then_some(0);
-    while let Some(rest) = length.and_then(|length| to.get_mut(length..)).filter(|rest| !rest.is_empty()) {
-        let mut size = rest.len();
-        // SAFETY: firmware opened the file, and the buffer has `size` bytes.
-        let status = unsafe { ((*file).read)(file, &mut size, rest.as_mut_ptr().cast()) };
-        match (status, size) {
-            (Status::SUCCESS, 0) => break,
-            (Status::SUCCESS, size) => length = length.map(|length| length + size),
-            _ => length = None,
-        }
-    }
-    // SAFETY: firmware opened them, and nothing uses them any more.
-    unsafe {
-        if !file.is_null() {
-            let _ = ((*file).close)(file);
-        }
-        let _ = ((*root).close)(root);
-    }
-    length
 }
 
 /// Opens the root directory of the file system from which firmware loaded the program `handle`, if it has one.

@@ -6,6 +6,8 @@
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![cfg_attr(not(target_os = "none"), allow(dead_code, reason = "on the developer's machine only tests run, which do not use all of this"))]
 
+extern crate alloc;
+
 #[cfg(target_os = "none")]
 mod address_space;
 mod arch;
@@ -61,15 +63,16 @@ mod window;
 use core::ops::Range;
 
 use stile_blob::Blob;
+use stile_firmware::configuration::BootMedium;
 use stile_wire::{Event, Version};
 
 use arch::contract::Host;
 use arch::{Arch, Cpu};
 use console::log;
 
-/// Entry of the boot CPU once the machine is set up. `blob` is the blob's physical extent, `file` the boot medium's
-/// configuration file.
-fn start(cpu: &mut Cpu, blob: &Range<u64>, file: Option<&[u8]>) -> ! {
+/// Entry of the boot CPU once the machine is set up. `blob` is the blob's physical extent, `medium` has the boot medium's
+/// files.
+fn start(cpu: &mut Cpu, blob: &Range<u64>, medium: Option<&BootMedium<'static>>) -> ! {
     // SAFETY: the range was loaded with the image, and is mapped read-only in the direct map, so that nothing writes
     // to it.
     let blob = unsafe { core::slice::from_raw_parts(Arch::physical(blob.start), (blob.end - blob.start) as usize) };
@@ -81,7 +84,7 @@ fn start(cpu: &mut Cpu, blob: &Range<u64>, file: Option<&[u8]>) -> ! {
         }
     };
     let mut settings = blob.settings.clone();
-    let changes = match file.map(|file| reconfigure::read(file, blob.text, &mut settings)).transpose() {
+    let changes = match medium.map(|medium| reconfigure::read(medium, &blob, &mut settings)).transpose() {
         Ok(changes) => changes.unwrap_or_default(),
         Err(what) => refuse(what),
     };

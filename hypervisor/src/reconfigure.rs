@@ -1,57 +1,193 @@
-//! The configuration file of the boot medium, which may change the settings of the image.
+//! The configuration file of the boot medium, which may change the settings of the image, and the files that it names.
 //!
-//! Its bytes are untrusted input. It is read once, before the VMs are created, with memory that is free afterwards.
+//! All of them are untrusted input. They are read once, before the VMs are created, with memory that is free afterwards.
 
-use stile_blob::Settings;
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::vec::Vec;
+
+use stile_blob::{Blob, Files, Settings, Vm};
 use stile_board::MAX_VMS;
-use stile_config::Look;
-use stile_config::boot::{Changes, NAME, VmChanges};
+use stile_config::boot::{Changes, NAME, Remake, VmChanges};
+use stile_config::{Look, Mistake, Mistakes};
+use stile_firmware::boot_files::{self, File};
+use stile_firmware::configuration::BootMedium;
+use stile_guest_image::remake::{RemakeError, Request, remake};
+use stile_paging::PAGE_SIZE;
 
 use crate::arch::Arch;
 use crate::arch::contract::Host;
 use crate::console::log;
 use crate::cpu::SCHEDULE;
 use crate::nodes::Near;
+use crate::vm::Change;
 use crate::{heap, memory};
 
 /// Memory for reading the file: many times what a file with one VM takes.
 const HEAP: u64 = 16 << 20;
+/// Memory for making a VM anew: several times what one with 256 vCPUs takes.
+const HEAP_PER_VM: u64 = 4 << 20;
+
+const NO_MEMORY: &str = "there is no memory to read its configuration file";
+
+/// Most files of the boot medium that are looked at.
+const MAX_FILES: usize = 256;
 
 /// Changes of the VMs, by their numbers. None for those beyond its end.
-pub type OfVms = &'static [VmChanges];
+pub type OfVms = &'static [Change];
 
-/// Applies the changes that `file` makes to `settings` of an image that was made of the configuration `image`. Returns
-/// those of the VMs.
+/// Applies the changes that the configuration file of `medium` makes to `settings` of an image with `blob`. Returns those of the VMs.
 ///
 /// # Errors
 /// The file has mistakes, each of which is in the log; or there is no memory to read it.
-pub fn read(file: &[u8], image: &str, settings: &mut Settings) -> Result<OfVms, &'static str> {
-    if image.is_empty() {
+pub fn read(medium: &BootMedium<'static>, blob: &Blob<'static>, settings: &mut Settings) -> Result<OfVms, &'static str> {
+    if blob.text.is_empty() {
         log!("{NAME} is ignored: this image is signed, or was made without a configuration file");
         return Ok(&[]);
     }
-    if file == image.as_bytes() {
+    let bytes = bytes_of(medium)?;
+    if medium.text == blob.text.as_bytes() && bytes.is_empty() {
         return Ok(&[]);
     }
-    let vms = memory::allocate::<[VmChanges; MAX_VMS]>()?.write([VmChanges::default(); MAX_VMS]);
-    let pages = memory::take(HEAP, &Near::new()).ok_or("there is no memory to read its configuration file")?;
+    let all = memory::allocate::<[Change; MAX_VMS]>()?.write([Change::None; MAX_VMS]);
+    let size = HEAP + HEAP_PER_VM * blob.vms.len() as u64;
+    let pages = memory::take(size, &Near::new()).ok_or(NO_MEMORY)?;
     let start = Arch::physical(pages.start) as usize;
-    let mut count = Err("its configuration file has mistakes");
-    let work = || {
-        let cpus = SCHEDULE.online().last().map_or(1, |cpu| cpu.index() as u32 + 1);
-        match Changes::read(NAME, file, image, cpus) {
-            Ok(changes) => {
+    let mut result = Ok(());
+    // SAFETY: the pages are free memory in the direct map, of which nothing else knows. What `apply` leaves has no pointers to
+    // it: `keep` copies what was allocated.
+    unsafe { heap::with(start..start + size as usize, || result = apply(medium, bytes, blob, settings, all)) };
+    memory::free(pages);
+    result.map(|()| &all[..])
+}
+
+/// The memory with the medium's files.
+fn bytes_of(medium: &BootMedium<'static>) -> Result<&'static [u8], &'static str> {
+    let Some(files) = &medium.files else { return Ok(&[]) };
+    if files.start == 0 {
+        log!("the files in VMS that {NAME} names need {} MiB of memory", files.end.div_ceil(1 << 20));
+        return Err("there is no memory for the files that its configuration file names");
+    }
+    let size = files.end.saturating_sub(files.start) as usize;
+    // SAFETY: firmware allocated this block for Stile, which has reserved it: it is in the direct map, and nothing writes there.
+    Ok(unsafe { core::slice::from_raw_parts(Arch::physical(files.start), size) })
+}
+
+/// Reads the file, and writes the changes of the VMs to `all`.
+///
+/// # Errors
+/// As for [`read`].
+fn apply(
+    medium: &BootMedium<'static>,
+    bytes: &'static [u8],
+    blob: &Blob<'static>,
+    settings: &mut Settings,
+    all: &mut [Change],
+) -> Result<(), &'static str> {
+    let files: Vec<File<'static>> = boot_files::files(bytes).take(MAX_FILES).collect();
+    if let Some(broken) = files.iter().find(|file| file.bytes.is_none()) {
+        log!("the file VMS\\{} can't be read", broken.name);
+        return Err("the firmware could not read a file that its configuration file names");
+    }
+    let cpus = SCHEDULE.online().last().map_or(1, |cpu| cpu.index() as u32 + 1);
+    let names: Vec<&str> = files.iter().map(|file| file.name).collect();
+    let mut mistakes = Vec::new();
+    match Changes::read(NAME, medium.text, blob.text, cpus, &names) {
+        Ok(changes) => {
+            for ((number, vm), (to, change)) in blob.vms.clone().enumerate().zip(all.iter_mut().zip(&changes.vms)) {
+                let remake = changes.remakes.iter().find(|remake| remake.vm == number);
+                match of_vm(&vm, change, remake, (blob, bytes), &files)? {
+                    Ok(change) => *to = change,
+                    Err(mistake) => mistakes.push(mistake),
+                }
+            }
+            if mistakes.is_empty() {
                 changes.keys.iter().for_each(|key| log!("{NAME} changes {key}"));
                 changes.apply(settings);
-                vms.iter_mut().zip(&changes.vms).for_each(|(to, vm)| *to = *vm);
-                count = Ok(changes.vms.len());
+                return Ok(());
             }
-            Err(mistakes) => mistakes.render(Look::default()).lines().for_each(|line| log!("{line}")),
+            let text = core::str::from_utf8(medium.text).unwrap_or_default();
+            show(&Mistakes::new(Some((NAME.to_owned(), text.to_owned())), mistakes));
         }
+        Err(mistakes) => show(&mistakes),
+    }
+    Err("its configuration file has mistakes")
+}
+
+fn show(mistakes: &Mistakes) {
+    mistakes.render(Look::default()).lines().for_each(|line| log!("{line}"));
+}
+
+/// The change of a VM, or the mistake for which it can't be made.
+///
+/// # Errors
+/// There is no memory.
+fn of_vm(
+    vm: &Vm<'static>,
+    changes: &VmChanges,
+    remake: Option<&Remake>,
+    (blob, bytes): (&Blob<'static>, &'static [u8]),
+    files: &[File<'static>],
+) -> Result<Result<Change, Mistake>, &'static str> {
+    if changes.is_removed {
+        return Ok(Ok(Change::Removed));
+    }
+    if remake.is_none() && *changes == VmChanges::default() {
+        return Ok(Ok(Change::None));
+    }
+    let (mut vm, mut its_files) = (vm.clone(), blob.files());
+    if let Some(remake) = remake {
+        match made(&vm, remake, Files::at_boot(blob.files(), bytes, &[]), files) {
+            Ok((made, new)) => {
+                (vm, its_files) = (made, Files::at_boot(blob.files(), bytes, keep(&new)?));
+                if let Err(rule) = vm.check(its_files) {
+                    let what = format!("{}: the virtual machine can't be made: {rule}", remake.name);
+                    return Ok(Err(Mistake::new(remake.place.clone(), what)));
+                }
+            }
+            Err(error) => return Ok(Err(mistake(remake, &error))),
+        }
+    }
+    changes.apply(&mut vm);
+    Ok(Ok(Change::Made(memory::allocate::<(Vm<'static>, Files<'static>)>()?.write((vm, its_files)))))
+}
+
+/// A VM that is made anew, and the bytes that are new.
+fn made(vm: &Vm<'static>, new: &Remake, of_image: Files<'static>, files: &[File<'static>]) -> Result<(Vm<'static>, Vec<u8>), RemakeError> {
+    let find = |name: &str| files.iter().find(|file| file.name == name).and_then(|file| Some((file.name, file.bytes?)));
+    let bootargs = |line: Option<&str>| line.map_or_else(|| Some(new.append.new.clone()), |line| new.append.apply(line));
+    let request = Request {
+        is_pc: Arch::HAS_PCS,
+        kernel: new.kernel.as_ref().and_then(|given| find(&given.value)),
+        initrd: new.initrd.as_ref().map(|given| given.as_ref().and_then(|given| find(&given.value)).map(|(_, bytes)| bytes)),
+        has_initrd: new.has_initrd,
+        memory: new.memory.as_ref().map(|given| given.value),
+        vcpus: new.vcpus.as_ref().map(|given| given.value),
+        bootargs: &bootargs,
     };
-    // SAFETY: the pages are free memory in the direct map, of which nothing else knows. What `work` leaves, in `settings`,
-    // `vms` and `count`, has no pointers.
-    unsafe { heap::with(start..start + HEAP as usize, work) };
-    memory::free(pages);
-    Ok(vms.get(..count?).unwrap_or_default())
+    remake(vm, of_image, &request)
+}
+
+/// The mistake for which a VM can't be made, at the key that is its most likely cause.
+fn mistake(new: &Remake, error: &RemakeError) -> Mistake {
+    let kernel = new.kernel.as_ref().map(|given| &given.place);
+    let memory = new.memory.as_ref().map(|given| &given.place);
+    let place = match error {
+        RemakeError::Bootargs => new.append.place.as_ref(),
+        RemakeError::Vcpus(_) => new.vcpus.as_ref().map(|given| &given.place),
+        RemakeError::Plan(_) => kernel.or(memory),
+        _ => None,
+    };
+    Mistake::new(place.unwrap_or(&new.place).clone(), format!("{}: {error}", new.name))
+}
+
+/// Copies bytes to memory with the machine's lifetime.
+fn keep(bytes: &[u8]) -> Result<&'static [u8], &'static str> {
+    let pages = memory::take((bytes.len() as u64).next_multiple_of(PAGE_SIZE).max(PAGE_SIZE), &Near::new()).ok_or(NO_MEMORY)?;
+    let to = Arch::physical(pages.start);
+    // SAFETY: the pages were just allocated, have room for the bytes, are in the direct map, and are never freed.
+    unsafe {
+        to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        Ok(core::slice::from_raw_parts(to, bytes.len()))
+    }
 }

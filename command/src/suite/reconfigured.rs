@@ -1,5 +1,5 @@
 //! A stick whose configuration is changed on its partition: Stile applies what can change at boot, and refuses a file with mistakes in the
-//! words of `stile check`.
+//! words of `stile check`. Its VMs are made anew with kernels on the partition, and with other memory and vCPUs.
 
 use std::fs;
 use std::io::{Cursor, Read, Write};
@@ -19,7 +19,12 @@ use stile::programs::{PASSED, Programs};
 pub type Run = fn() -> Result<()>;
 
 /// The tests' names, and the tests.
-pub const TESTS: [(&str, Arch, Run); 2] = [("firmware/stick", Arch::Aarch64, on_arm), ("firmware/pc-stick", Arch::X86_64, on_a_pc)];
+pub const TESTS: [(&str, Arch, Run); 4] = [
+    ("firmware/stick", Arch::Aarch64, on_arm),
+    ("firmware/pc-stick", Arch::X86_64, on_a_pc),
+    ("firmware/stick-kernel", Arch::Aarch64, kernel_on_arm),
+    ("firmware/pc-stick-kernel", Arch::X86_64, kernel_on_a_pc),
+];
 
 /// The configuration's name on the partition.
 const NAME: &str = "STILE.TOML";
@@ -30,15 +35,65 @@ const LABEL_AT: [usize; 2] = [43, 71];
 
 /// Debian's EDK2 on QEMU's board, with a screen.
 fn on_arm() -> Result<()> {
-    let firmware = debian::tree(Arch::Aarch64, &["qemu-efi-aarch64"])?.join("usr/share/qemu-efi-aarch64/QEMU_EFI.fd").display().to_string();
-    let arguments = ["-M", "virt,virtualization=on,gic-version=3", "-bios", &firmware, "-device", "ramfb"];
-    let board = Firmware { program: "qemu-system-aarch64", files: None, arguments: &arguments, cpu: "max" };
-    reconfigure(Arch::Aarch64, &board, ("psci", "stile"), &[])
+    with_edk2(|board| reconfigure(Arch::Aarch64, board, ("psci", "stile"), &[]))
 }
 
 /// OVMF on a PC with AMD-V.
 fn on_a_pc() -> Result<()> {
     reconfigure(Arch::X86_64, &Firmware { cpu: AMD_V, ..PLAIN }, ("pc", "only=multiboot"), &["-device", "VGA,romfile="])
+}
+
+/// As [`on_arm`].
+fn kernel_on_arm() -> Result<()> {
+    with_edk2(|board| remake(Arch::Aarch64, board, ("psci", "stile")))
+}
+
+/// As [`on_a_pc`].
+fn kernel_on_a_pc() -> Result<()> {
+    remake(Arch::X86_64, &Firmware { cpu: AMD_V, ..PLAIN }, ("pc", "only=multiboot"))
+}
+
+fn with_edk2(run: impl FnOnce(&Firmware<'_>) -> Result<()>) -> Result<()> {
+    let firmware = debian::tree(Arch::Aarch64, &["qemu-efi-aarch64"])?.join("usr/share/qemu-efi-aarch64/QEMU_EFI.fd").display().to_string();
+    let arguments = ["-M", "virt,virtualization=on,gic-version=3", "-bios", &firmware, "-device", "ramfb"];
+    run(&Firmware { program: "qemu-system-aarch64", files: None, arguments: &arguments, cpu: "max" })
+}
+
+/// Starts a machine whose image has a kernel that does not run, with another one on the partition; and with a name that is not there.
+fn remake(arch: Arch, firmware: &Firmware<'_>, (program, append): (&str, &str)) -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let kernel = fs::read(Programs::build(arch)?.path(program)?)?;
+    let mut broken = kernel.clone();
+    // The code behind the headers, of which Multiboot has one in the first 8 KiB.
+    broken.get_mut(0x2000..).context("a short program")?.fill(0);
+    fs::write(dir.path().join("old"), &broken)?;
+    let text = format!("[machine]\narch = \"{arch}\"\nslice = \"2ms\"\n\n[[vm]]\nkernel = \"old\"\nmemory = \"32M\"\n");
+    let image = dir.path().join("stick.img");
+    fs::write(dir.path().join(NAME), &text)?;
+    stile(dir.path(), &["image", NAME, "-o", "stick.img"])?;
+
+    let changed = text
+        .replace("\"old\"", "\"kernels/Kernel-with-a-long-name\"")
+        .replace("32M\"", &format!("64M\"\nvcpus = 4\nappend = \"{append}\""));
+    let files = [("Kernel-with-a-long-name", &kernel[..]), ("unused", &[1; 5000])];
+    let mut machine = start(dir.path(), "changed", firmware, &image, &changed, &files, &[])?;
+    machine.wait_for(PASSED)?;
+    machine.wait_for_end()?;
+    let log = machine.serial();
+    for key in ["kernel, VMS\\Kernel-with-a-long-name", "append", "memory", "vcpus"] {
+        ensure!(log.contains(&format!("{NAME} changes vm0: {key}")), "no {key:?}:\n{log}");
+    }
+
+    let wrong = changed.replace("with-a-long-name", "with-a-longer-name").replace("64M", "3M");
+    let mut machine = start(dir.path(), "wrong", firmware, &image, &wrong, &files, &[])?;
+    machine.wait_for("its configuration file has mistakes")?;
+    let log = machine.serial();
+    let expected = ["the folder VMS has no file \"Kernel-with-a-longer-name\"", "a virtual machine can't have 3M of memory"];
+    for line in expected {
+        ensure!(log.contains(line), "no {line:?}:\n{log}");
+    }
+    ensure!(!log.contains(PASSED), "{log}");
+    Ok(())
 }
 
 /// Starts a machine with two VMs with the file as it was made, with changes, and with mistakes.
@@ -53,7 +108,7 @@ fn reconfigure(arch: Arch, firmware: &Firmware<'_>, (program, append): (&str, &s
     stile(dir.path(), &["image", NAME, "-o", "stick.img"])?;
 
     let changed = text.replace(&vm("two"), "").replace("2ms", "500us") + "weight = 300\ncpus = [1]\n";
-    let mut machine = start(dir.path(), "changed", firmware, &image, &changed, more)?;
+    let mut machine = start(dir.path(), "changed", firmware, &image, &changed, &[], more)?;
     machine.wait_for(PASSED)?;
     machine.wait_for_end()?;
     let log = machine.serial();
@@ -63,7 +118,7 @@ fn reconfigure(arch: Arch, firmware: &Firmware<'_>, (program, append): (&str, &s
     ensure!(log.matches(PASSED).count() == 1, "a removed VM runs:\n{log}");
 
     let wrong = text.replacen("vcpus = 4", "vcpus = 4\nweight = 0\ncap = \"x\"", 1).replacen("slice", "slcie", 1);
-    let mut machine = start(dir.path(), "wrong", firmware, &image, &wrong, more)?;
+    let mut machine = start(dir.path(), "wrong", firmware, &image, &wrong, &[], more)?;
     machine.wait_for("its configuration file has mistakes")?;
     fs::write(dir.path().join(NAME), &wrong)?;
     let check = Command::new(std::env::current_exe()?).args(["check", NAME]).current_dir(dir.path()).output()?;
@@ -76,9 +131,9 @@ fn reconfigure(arch: Arch, firmware: &Firmware<'_>, (program, append): (&str, &s
     machine.retry(|| screen::check(&dir.path().join("wrong"), &["The machine stays on, so that this can be read."]))?;
     drop(machine);
 
-    let other = text.replacen("64M", "128M", 1);
-    let mut machine = start(dir.path(), "other", firmware, &image, &other, more)?;
-    machine.wait_for("\"memory\" can't be changed here: the image was made by it; expected \"64M\" as in the image")
+    let other = text.replacen("vcpus = 4", "vcpus = 4\nnested = true", 1);
+    let mut machine = start(dir.path(), "other", firmware, &image, &other, &[], more)?;
+    machine.wait_for("\"nested\" can't be added here: the image was made without it; expected no such key")
 }
 
 /// Runs this command.
@@ -88,16 +143,24 @@ fn stile(dir: &Path, arguments: &[&str]) -> Result<Output> {
     Ok(output)
 }
 
-/// Starts a machine from a copy of the image with another configuration file on it.
-fn start(dir: &Path, name: &str, firmware: &Firmware<'_>, image: &Path, text: &str, more: &[&str]) -> Result<Machine> {
+/// Starts a machine from a copy of the image with another configuration file on it, and `files` in the folder `VMS`.
+fn start(
+    dir: &Path,
+    name: &str,
+    firmware: &Firmware<'_>,
+    image: &Path,
+    text: &str,
+    files: &[(&str, &[u8])],
+    more: &[&str],
+) -> Result<Machine> {
     let dir = dir.join(name);
     fs::create_dir(&dir)?;
-    let image = with_file(&dir, image, text)?;
+    let image = with_file(&dir, image, text, files)?;
     Machine::start(&dir, firmware, DISK, &image, more)
 }
 
-/// Copies the image, and replaces the file as its user would.
-fn with_file(dir: &Path, image: &Path, text: &str) -> Result<PathBuf> {
+/// Copies the image, and replaces and adds the files as its user would.
+fn with_file(dir: &Path, image: &Path, text: &str, files: &[(&str, &[u8])]) -> Result<PathBuf> {
     let mut bytes = fs::read(image)?;
     let mut volume = bytes.split_off(volume(&bytes)?);
     let file_system = FileSystem::new(Cursor::new(&mut volume), FsOptions::new())?;
@@ -108,6 +171,10 @@ fn with_file(dir: &Path, image: &Path, text: &str) -> Result<PathBuf> {
     drop(file);
     file_system.root_dir().remove(NAME)?;
     file_system.root_dir().create_file(NAME)?.write_all(text.as_bytes())?;
+    if !files.is_empty() {
+        let folder = file_system.root_dir().create_dir("VMS")?;
+        files.iter().try_for_each(|(name, bytes)| folder.create_file(name)?.write_all(bytes))?;
+    }
     file_system.unmount()?;
     bytes.append(&mut volume);
     let copy = dir.join("stick.img");

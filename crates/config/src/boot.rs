@@ -15,8 +15,12 @@ use stile_blob::{CpuClass, Mitigations, OnReset, Settings, Share, Techniques, Vm
 use stile_board::CpuSet;
 use toml::de::{DeTable, DeValue};
 
-use crate::draft::{Cpus, Draft, Given, VmDraft};
+use crate::draft::{Cpus, Draft, Given, VmDraft, changed};
 use crate::{Mistake, Mistakes, Place, document, units, value};
+
+mod remake;
+
+pub use remake::{Append, Remake};
 
 /// The file's name, in the root directory of the file system from which firmware starts Stile.
 pub const NAME: &str = "STILE.TOML";
@@ -31,8 +35,11 @@ pub const LONGEST: usize = 64 << 10;
 pub const DEFAULT_SLICE_US: u32 = 5000;
 
 /// Keys of `[machine]`, `[[vm]]` and `[vm.techniques]` that may change.
-const CHANGEABLE: [&[&str]; 3] =
-    [&["mitigations", "slice"], &["cap", "cpus", "on_reset", "pinned", "techniques", "weight"], &["wfi_passthrough"]];
+const CHANGEABLE: [&[&str]; 3] = [
+    &["mitigations", "slice"],
+    &["append", "cap", "cpus", "initrd", "kernel", "memory", "on_reset", "pinned", "techniques", "vcpus", "weight"],
+    &["wfi_passthrough"],
+];
 
 /// Longest value that a message repeats, in bytes.
 const LONGEST_VALUE: usize = 64;
@@ -46,6 +53,8 @@ pub struct Changes {
     pub mitigations: Option<Mitigations>,
     /// The changes of each virtual machine of the image's text, in its order.
     pub vms: Vec<VmChanges>,
+    /// The virtual machines that are made anew, in any order.
+    pub remakes: Vec<Remake>,
     /// The keys that changed, such as `slice` and `guest: weight`, for the log.
     pub keys: Vec<String>,
 }
@@ -85,18 +94,18 @@ impl VmChanges {
 
 impl Changes {
     /// Reads `text`, the content of a file called `name`, and compares it with `image`, the text of which the image was made.
-    /// `cpus`: the number of physical CPUs.
+    /// `cpus`: the number of physical CPUs. `files`: names of the boot medium's files for virtual machines.
     ///
     /// # Errors
     /// The mistakes in the file, in the words of `stile check`, and the keys that can't change.
-    pub fn read(name: &str, text: &[u8], image: &str, cpus: u32) -> Result<Self, Mistakes> {
+    pub fn read(name: &str, text: &[u8], image: &str, cpus: u32, files: &[&str]) -> Result<Self, Mistakes> {
         if text.len() > LONGEST {
             let mistake = Mistake::new(Place::File, "the file is too long").expected(format!("at most {}", units::size(LONGEST as u64)));
             return Err(Mistakes::new(Some((name.to_owned(), String::new())), vec![mistake]));
         }
         let text = crate::utf8(name, text)?;
         let mut mistakes = Vec::new();
-        let changes = compare(text, image, cpus, &mut mistakes);
+        let changes = compare(text, image, cpus, files, &mut mistakes);
         match changes {
             Some(changes) if mistakes.is_empty() => Ok(changes),
             _ => Err(Mistakes::new(Some((name.to_owned(), text.to_owned())), mistakes)),
@@ -110,7 +119,7 @@ impl Changes {
     }
 }
 
-fn compare(text: &str, image: &str, cpus: u32, mistakes: &mut Vec<Mistake>) -> Option<Changes> {
+fn compare(text: &str, image: &str, cpus: u32, files: &[&str], mistakes: &mut Vec<Mistake>) -> Option<Changes> {
     let draft = document::draft(text, mistakes)?;
     // The command has read it before.
     let old = document::draft(image, &mut Vec::new()).unwrap_or_default();
@@ -129,7 +138,10 @@ fn compare(text: &str, image: &str, cpus: u32, mistakes: &mut Vec<Mistake>) -> O
         let (Some(vm), Some(old), Some(to)) = (draft.vms.get(new), old.vms.get(old_number), changes.vms.get_mut(old_number)) else {
             continue;
         };
-        *to = vm_changes(vm, old, &name_of(new, vm), cpus, &mut changes.keys, mistakes);
+        let name = name_of(new, vm);
+        *to = vm_changes(vm, old, &name, cpus, &mut changes.keys, mistakes);
+        let remake = remake::remake((vm, old), old_number, &name, files, &mut changes.keys, mistakes);
+        changes.remakes.extend(remake);
     }
     for (number, vm) in old.vms.iter().enumerate().filter(|(number, _)| changes.vms.get(*number).is_some_and(|vm| vm.is_removed)) {
         let name = name_of(number, vm);
@@ -175,12 +187,6 @@ fn pairs(new: &Draft, old: &Draft, mistakes: &mut Vec<Mistake>) -> Vec<(usize, u
         }
     }
     pairs
-}
-
-/// The new value of a setting, if it differs from the old one.
-fn changed<'d, T: PartialEq>(new: &'d Option<Given<T>>, old: &Option<Given<T>>) -> Option<Option<&'d Given<T>>> {
-    let is_same = new.as_ref().map(|given| &given.value) == old.as_ref().map(|given| &given.value);
-    (!is_same).then_some(new.as_ref())
 }
 
 /// Whether two lists of CPUs differ, apart from their places.

@@ -23,6 +23,12 @@ impl<T> Given<T> {
     }
 }
 
+/// The new value of a setting, if it differs from the old one.
+pub fn changed<'d, T: PartialEq>(new: &'d Option<Given<T>>, old: &Option<Given<T>>) -> Option<Option<&'d Given<T>>> {
+    let is_same = new.as_ref().map(|given| &given.value) == old.as_ref().map(|given| &given.value);
+    (!is_same).then_some(new.as_ref())
+}
+
 /// A set of physical CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cpus {

@@ -1,23 +1,43 @@
-//! The configuration file of the boot medium, as a device-tree node.
+//! The configuration file of the boot medium and the files that it names, as a device-tree node.
 
 use dtoolkit::fdt::Fdt;
 use dtoolkit::{Node, Property};
 
+use crate::boot_files::Block;
+use crate::nodes::cells;
 use crate::tree_writer::TreeWriter;
 
-/// Name of the node in the root, and of its property with the file's bytes.
+/// Name of the node in the root, and of its properties with the file's bytes, and start and end of the block.
 const NODE: &str = "stile-configuration";
-const PROPERTY: &str = "text";
+const TEXT: &str = "text";
+const FILES: &str = "files";
 
-/// Returns the file's bytes, if the tree has them.
-pub fn read<'a>(tree: &Fdt<'a>) -> Option<&'a [u8]> {
+/// Files of the medium from which Stile was started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BootMedium<'a> {
+    /// The configuration file.
+    pub text: &'a [u8],
+    /// Memory with the files that it names.
+    pub files: Option<Block>,
+}
+
+/// Returns what the tree has of the boot medium.
+pub fn read<'a>(tree: &Fdt<'a>) -> Option<BootMedium<'a>> {
     let node = tree.root().children().find(|node| node.name() == NODE)?;
-    node.property(PROPERTY)?.value_as().ok()
+    let word = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+    let files = match cells(&node, FILES)[..] {
+        [a, b, c, d] => Some(word(a, b)..word(c, d)),
+        _ => None,
+    };
+    Some(BootMedium { text: node.property(TEXT)?.value_as().ok()?, files })
 }
 
 /// Writes the node.
-pub(crate) fn write(text: &[u8], tree: &mut TreeWriter<'_>) {
+pub(crate) fn write(medium: &BootMedium<'_>, tree: &mut TreeWriter<'_>) {
     tree.begin(NODE);
-    tree.data(PROPERTY, text);
+    tree.data(TEXT, medium.text);
+    if let Some(Block { start, end }) = medium.files {
+        tree.cells(FILES, &[(start >> 32) as u32, start as u32, (end >> 32) as u32, end as u32]);
+    }
     tree.end();
 }

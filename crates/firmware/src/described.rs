@@ -3,11 +3,12 @@
 use core::ops::Range;
 
 use crate::arm_tables::ArmTables;
+use crate::configuration::{self, BootMedium};
 use crate::frame_buffer::FrameBuffer;
 use crate::serial::Kind;
 use crate::serial_tables::{Interrupt, Port};
 use crate::tree_writer::TreeWriter;
-use crate::{arm_pci, configuration, nodes, numa};
+use crate::{arm_pci, nodes, numa};
 
 /// The GIC's phandle.
 const GIC: u32 = 1;
@@ -27,12 +28,12 @@ const LEVEL: u32 = 4;
 pub const TIME: &str = "stile,time";
 
 /// Writes the tree of a machine with this memory, parts of which are reserved, to `to`. `time`: now, in seconds since
-/// 1970, if firmware knows it. `text`: the boot medium's [`configuration`]. Returns the tree's length; `None` without room.
+/// 1970, if firmware knows it. `medium`: files of the boot medium. Returns the tree's length; `None` without room.
 pub fn describe(
     tables: &ArmTables,
     time: Option<u64>,
     frame_buffer: Option<&FrameBuffer>,
-    text: Option<&[u8]>,
+    medium: Option<&BootMedium<'_>>,
     memory: impl Iterator<Item = Range<u64>> + Clone,
     reserved: impl Iterator<Item = Range<u64>>,
     to: &mut [u8],
@@ -109,8 +110,8 @@ pub fn describe(
     if let Some(frame_buffer) = frame_buffer {
         frame_buffer.write(&mut tree);
     }
-    if let Some(text) = text {
-        configuration::write(text, &mut tree);
+    if let Some(medium) = medium {
+        configuration::write(medium, &mut tree);
     }
     tree.end();
     tree.finish()
@@ -274,9 +275,16 @@ pub(crate) mod tests {
         let memory = [0x4000_0000..0x8000_0000, 1 << 40..2 << 40];
         let reserved = [0x4000_0000..0x4000_1000];
         let screen = FrameBuffer { address: 0x10_0000, width: 1024, height: 768, stride: 4096 };
-        let length =
-            describe(&tables, Some(1 << 32 | 5), Some(&screen), Some(b"# text"), memory.iter().cloned(), reserved.iter().cloned(), &mut to)
-                .unwrap();
+        let length = describe(
+            &tables,
+            Some(1 << 32 | 5),
+            Some(&screen),
+            Some(&BootMedium { text: b"# text", files: Some(1 << 32 | 5..1 << 33) }),
+            memory.iter().cloned(),
+            reserved.iter().cloned(),
+            &mut to,
+        )
+        .unwrap();
         let tree = device_tree::parse(&to[..length]).unwrap();
         let node = |path: &str| tree.find_node(path).unwrap();
         assert_eq!(tree.memory_reservations().map(|entry| entry.address()..entry.address() + entry.size()).collect::<Vec<_>>(), reserved);

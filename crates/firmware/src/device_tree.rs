@@ -5,7 +5,7 @@ use core::ops::Range;
 
 use dtoolkit::fdt::Fdt;
 
-use crate::configuration;
+use crate::configuration::{self, BootMedium};
 use crate::frame_buffer::FrameBuffer;
 use crate::nodes::cells;
 use crate::tree_writer::TreeWriter;
@@ -100,13 +100,13 @@ pub fn length(header: &[u8]) -> Option<usize> {
 }
 
 /// Writes a [checked](parse) device tree to `to`, with further memory reservations, a node for a frame buffer, which is
-/// left out if the root's addresses and sizes do not have two cells each, and the boot medium's [`configuration`]. Returns
+/// left out if the root's addresses and sizes do not have two cells each, and the boot medium's files. Returns
 /// the new length; `None` without room.
 pub fn extend(
     tree: &[u8],
     ranges: impl Iterator<Item = Range<u64>>,
     frame_buffer: Option<&FrameBuffer>,
-    text: Option<&[u8]>,
+    medium: Option<&BootMedium<'_>>,
     to: &mut [u8],
 ) -> Option<usize> {
     let field = |at| word(tree, at).map(|value| value as usize);
@@ -126,8 +126,8 @@ pub fn extend(
     if let Some(frame_buffer) = frame_buffer.filter(|_| has_two_cells) {
         frame_buffer.write(&mut tree);
     }
-    if let Some(text) = text {
-        configuration::write(text, &mut tree);
+    if let Some(medium) = medium {
+        configuration::write(medium, &mut tree);
     }
     tree.end();
     tree.finish()
@@ -276,7 +276,14 @@ mod tests {
         let (old, mut to) = (tree(), [0xee; 4096]);
         let ranges = [0x4000..0x5000, u64::MAX - 1..u64::MAX];
         let buffer = FrameBuffer { address: 0x8_0000_1000, width: 800, height: 600, stride: 4096 };
-        let length = extend(&old, ranges.iter().cloned(), Some(&buffer), Some(b"# text"), &mut to).unwrap();
+        let length = extend(
+            &old,
+            ranges.iter().cloned(),
+            Some(&buffer),
+            Some(&BootMedium { text: b"# text", files: Some(1 << 32 | 5..1 << 33) }),
+            &mut to,
+        )
+        .unwrap();
         let fdt = parse(&to).unwrap();
         let found: Vec<_> = fdt.memory_reservations().map(|entry| (entry.address(), entry.size())).collect();
         assert_eq!(found, [(0x1000, 0x1000), (0x4000, 0x1000), (u64::MAX - 1, 1)]);
@@ -285,10 +292,19 @@ mod tests {
         assert_eq!(crate::nodes::text(&fdt.root(), "model"), Some("board"));
         assert_eq!(crate::nodes::find(&fdt, COMPATIBLE).and_then(FrameBuffer::read), Some(buffer));
         assert_eq!(extend(&to[..length], [].into_iter(), None, None, &mut [0; 4096]), Some(length));
-        assert_eq!(configuration::read(&fdt), Some(&b"# text"[..]));
+        assert_eq!(configuration::read(&fdt), Some(BootMedium { text: b"# text", files: Some(1 << 32 | 5..1 << 33) }));
         assert_eq!(configuration::read(&parse(&old).unwrap()), None);
         for room in 0..length {
-            assert_eq!(extend(&old, ranges.iter().cloned(), Some(&buffer), Some(b"# text"), &mut vec![0; room]), None);
+            assert_eq!(
+                extend(
+                    &old,
+                    ranges.iter().cloned(),
+                    Some(&buffer),
+                    Some(&BootMedium { text: b"# text", files: Some(1 << 32 | 5..1 << 33) }),
+                    &mut vec![0; room]
+                ),
+                None
+            );
         }
         assert_eq!(super::length(&old), Some(old.len()));
         assert_eq!(super::length(&[0; 40]), None);

@@ -15,6 +15,7 @@ extern crate std;
 pub mod acpi;
 pub mod arm_pci;
 pub mod arm_tables;
+pub mod boot_files;
 mod bytes;
 pub mod configuration;
 pub mod described;

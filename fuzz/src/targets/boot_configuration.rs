@@ -13,7 +13,7 @@ pub const BOOT_CONFIGURATION: Target = Target {
     run: boot_configuration,
     seeds: crate::target::none,
     mutations: 1500,
-    marks: &["nothing", "slice", "removed", "cpus", "cap", "mistake", "fixed"],
+    marks: &["nothing", "slice", "removed", "cpus", "cap", "mistake", "fixed", "remade"],
 };
 
 /// The text of the image.
@@ -35,7 +35,7 @@ kernel = "debian"
 const CPUS: u32 = 4;
 
 fn boot_configuration(bytes: &[u8]) {
-    match Changes::read(NAME, bytes, IMAGE, CPUS) {
+    match Changes::read(NAME, bytes, IMAGE, CPUS, &["Image", "debian"]) {
         Ok(changes) => check(&changes),
         Err(mistakes) => {
             let text = mistakes.to_string();
@@ -54,6 +54,12 @@ fn check(changes: &Changes) {
     if let Some(slice) = changes.slice_us {
         reach("slice");
         assert!((100..=1_000_000).contains(&slice));
+    }
+    for remake in &changes.remakes {
+        reach("remade");
+        assert!(remake.vm < 2 && remake.kernel.as_ref().is_none_or(|kernel| kernel.value == "Image"));
+        assert!(remake.memory.as_ref().is_none_or(|memory| stile_board::map::is_ram_size(memory.value)));
+        assert!(remake.vcpus.as_ref().is_none_or(|vcpus| (1..=256).contains(&vcpus.value)));
     }
     for vm in &changes.vms {
         if vm.is_removed {

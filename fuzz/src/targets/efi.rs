@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use stile_firmware::arm_tables::ArmTables;
+use stile_firmware::configuration::BootMedium;
 use stile_firmware::described::describe;
 use stile_firmware::frame_buffer::FrameBuffer;
 use stile_firmware::ram::ram;
@@ -103,7 +104,13 @@ fn efi(bytes: &[u8]) {
         if device_tree::parse(rest).is_err() {
             return;
         }
-        device_tree::extend(rest, reserved.clone(), Some(&SCREEN), Some(b"[[vm]]"), &mut to)
+        device_tree::extend(
+            rest,
+            reserved.clone(),
+            Some(&SCREEN),
+            Some(&BootMedium { text: b"[[vm]]", files: Some(1 << 32 | 5..1 << 33) }),
+            &mut to,
+        )
     } else {
         let memory_of_tables = pages(&mut input);
         let Some(mut tables) = ArmTables::read(&memory_of_tables, ROOT) else { return reach("no tables") };
@@ -127,7 +134,15 @@ fn efi(bytes: &[u8]) {
             ("reserved", reserved.clone().next().is_some()),
         ];
         marks.into_iter().filter(|(_, is_reached)| *is_reached).for_each(|(mark, _)| reach(mark));
-        describe(&tables, None, Some(&SCREEN), Some(b"[[vm]]"), memory.clone(), reserved.clone(), &mut to)
+        describe(
+            &tables,
+            None,
+            Some(&SCREEN),
+            Some(&BootMedium { text: b"[[vm]]", files: Some(1 << 32 | 5..1 << 33) }),
+            memory.clone(),
+            reserved.clone(),
+            &mut to,
+        )
     };
     let Some(length) = length else { return };
     let tree = device_tree::parse(&to[..length]).expect("what is written can be read");

@@ -3,7 +3,6 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use stile_blob::{Blob, Files, Interrupts, Nested, Techniques};
-use stile_config::boot::VmChanges;
 use stile_paging::frames::{MAX_PIECES, Piece};
 use stile_sched::CpuSet;
 
@@ -18,12 +17,24 @@ use crate::{arena, image, memory, nodes};
 /// Whether VMs of this machine may have direct interrupts.
 static MAY_BE_DIRECT: AtomicBool = AtomicBool::new(false);
 
+/// A change of a VM of the blob.
+#[derive(Clone, Copy, Default)]
+pub enum Change {
+    /// None.
+    #[default]
+    None,
+    /// It is not created.
+    Removed,
+    /// It is created with this configuration, and these files.
+    Made(&'static (stile_blob::Vm<'static>, Files<'static>)),
+}
+
 /// Creates every VM of the blob, but for those that `changes` remove, without starting it. `changes` are in the order of
 /// the VMs, and may be fewer.
 ///
 /// # Errors
 /// A description of what this board cannot provide.
-pub fn create_all(blob: Blob<'static>, changes: &[VmChanges]) -> Result<(), &'static str> {
+pub fn create_all(blob: Blob<'static>, changes: &[Change]) -> Result<(), &'static str> {
     let (vms, files) = (blob.vms.clone(), blob.files());
     image::set(blob);
     retire::setup();
@@ -31,17 +42,16 @@ pub fn create_all(blob: Blob<'static>, changes: &[VmChanges]) -> Result<(), &'st
     // Neither can be created later.
     let may_be_direct = vms.clone().all(|vm| vm.functions.is_empty() && vm.techniques.ablate.is_none());
     MAY_BE_DIRECT.store(may_be_direct, Ordering::Relaxed);
-    for (number, mut config) in vms.enumerate() {
-        if let Some(changes) = changes.get(number) {
-            if changes.is_removed {
-                continue;
-            }
-            changes.apply(&mut config);
-        }
+    for (number, configured) in vms.enumerate() {
+        let (config, files) = match changes.get(number) {
+            Some(Change::Removed) => continue,
+            Some(Change::Made((config, files))) => (config, *files),
+            Some(Change::None) | None => (&configured, files),
+        };
         if !retire::claim(number) {
             return Err("the configuration has more VMs than Stile supports");
         }
-        complete(begin_at(number, &config, files, false)?)?;
+        complete(begin_at(number, config, files, false)?)?;
     }
     Ok(())
 }

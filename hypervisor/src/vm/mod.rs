@@ -34,7 +34,7 @@ use crate::device::Devices;
 use crate::once::Once;
 #[cfg(test)]
 pub use create::create;
-pub use create::{begin, create_all};
+pub use create::{Change, begin, create_all};
 pub use creation::Creation;
 use power_state::Power;
 use ram::Ram;

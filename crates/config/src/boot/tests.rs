@@ -22,7 +22,7 @@ cap = "50%"
 "#;
 
 fn read(text: &str) -> Result<Changes, String> {
-    Changes::read("STILE.TOML", text.as_bytes(), IMAGE, 4).map_err(|mistakes| mistakes.to_string())
+    Changes::read("STILE.TOML", text.as_bytes(), IMAGE, 4, &[]).map_err(|mistakes| mistakes.to_string())
 }
 
 fn replaced(from: &str, to: &str) -> Result<Changes, String> {
@@ -69,7 +69,7 @@ fn virtual_machines_are_removed() {
     let machine = &first[..first.find("[[vm]]").unwrap()];
     assert_eq!(read(&format!("{machine}{second}")).unwrap().vms, [removed, VmChanges::default()]);
     let served = format!("{IMAGE}[[vm.served]]\ndevice = \"block\"\nby = \"one\"\n");
-    let mistakes = Changes::read("STILE.TOML", first.as_bytes(), &served, 4).unwrap_err().to_string();
+    let mistakes = Changes::read("STILE.TOML", first.as_bytes(), &served, 4, &[]).unwrap_err().to_string();
     assert_eq!(
         mistakes,
         "STILE.TOML: virtual machine \"two\" can't be removed here, since virtual machines serve others devices; \
@@ -87,13 +87,12 @@ fn mistakes_are_shown_with_their_place() {
     let first = |from: &str, to: &str| message(from, to).lines().next().unwrap().to_owned();
     assert_eq!(
         first("kernel = \"Image\"", "kernel = \"Imag\""),
-        "STILE.TOML:8:10: \"kernel\" can't be changed here: the image was made by it; expected \"Image\" as in the image, or a new image \
-         by `stile image`"
+        "STILE.TOML:8:10: the folder VMS has no file \"Imag\"; expected kernel as in the image, or the name of a file there"
     );
     assert_eq!(
         first("kernel = \"Image\"\n", ""),
-        "STILE.TOML:6:1: \"kernel\" can't be removed here: the image was made by it; expected kernel = \"Image\" as in the image, or a \
-         new image by `stile image`"
+        "STILE.TOML:6:1: \"kernel\" can't be removed here: the image was made by it; expected the image's value, or a new image by \
+         `stile image`"
     );
     assert_eq!(
         first("cpus = 4", "cpus = 4\nmemory = \"1G\""),
@@ -112,11 +111,70 @@ fn mistakes_are_shown_with_their_place() {
     );
     assert!(first("[machine]", "[machine").starts_with("STILE.TOML:1:"));
     assert!(first("weight", "wieght").ends_with("did you mean \"weight\"?"));
-    let bytes = Changes::read("STILE.TOML", b"# \xff", IMAGE, 4).unwrap_err().to_string();
+    let bytes = Changes::read("STILE.TOML", b"# \xff", IMAGE, 4, &[]).unwrap_err().to_string();
     let long = vec![b'#'; LONGEST + 1];
     assert_eq!(
-        Changes::read("STILE.TOML", &long, IMAGE, 4).unwrap_err().to_string(),
+        Changes::read("STILE.TOML", &long, IMAGE, 4, &[]).unwrap_err().to_string(),
         "STILE.TOML: the file is too long; expected at most 64K"
     );
     assert!(bytes.starts_with("STILE.TOML:1:3: a byte that is not UTF-8; expected a text file"), "{bytes}");
+}
+
+/// Reads [`IMAGE`] with another text in the place of one in it, with files on the medium.
+fn remade(from: &str, to: &str, files: &[&str]) -> Result<Changes, String> {
+    assert!(IMAGE.contains(from));
+    Changes::read("STILE.TOML", IMAGE.replacen(from, to, 1).as_bytes(), IMAGE, 4, files).map_err(|mistakes| mistakes.to_string())
+}
+
+#[test]
+fn virtual_machines_are_made_anew() {
+    let keys = "kernel = \"boot/Image-2\"\ninitrd = \"initrd\"\nmemory = \"1G\"\nvcpus = 3\nappend = \"quiet\"";
+    let changes = remade("kernel = \"Image\"", keys, &["IMAGE-2", "initrd"]).unwrap();
+    let all = ["one: kernel, VMS\\IMAGE-2", "one: initrd, VMS\\initrd", "one: append", "one: memory", "one: vcpus"];
+    assert_eq!((&changes.keys[..], changes.remakes.len()), (&all.map(ToOwned::to_owned)[..], 1));
+    let one = &changes.remakes[0];
+    let value = |given: &Option<Given<String>>| given.as_ref().map(|given| given.value.clone());
+    assert_eq!((one.vm, value(&one.kernel), value(one.initrd.as_ref().unwrap())), (0, Some("IMAGE-2".into()), Some("initrd".into())));
+    assert_eq!((one.memory.as_ref().unwrap().value, one.vcpus.as_ref().unwrap().value), (1 << 30, 3));
+    assert_eq!((&one.append.old[..], &one.append.new[..]), ("", "quiet"));
+    // A file with the image's name takes the place of the image's, for each virtual machine that has it.
+    let changes = Changes::read("STILE.TOML", IMAGE.as_bytes(), IMAGE, 4, &["Image"]).unwrap();
+    assert_eq!(changes.keys, ["one: kernel, VMS\\Image", "two: kernel, VMS\\Image"]);
+    assert_eq!(changes.vms, [VmChanges::default(); 2]);
+    let removed = remade("kernel = \"Image\"", "kernel = \"Image\"\ninitrd = \"none\"", &[]).unwrap();
+    assert_eq!(removed.remakes[0].initrd, Some(None));
+}
+
+#[test]
+fn what_only_the_command_has_can_not_be_named() {
+    let first = |to: &str, files: &[&str]| remade("kernel = \"Image\"", to, files).unwrap_err().lines().next().unwrap().to_owned();
+    for word in ["debian", "debian:6.1", "debian-xen", "stile", "disk"] {
+        let mistake = first(&format!("kernel = \"{word}\""), &[word]);
+        assert!(mistake.contains(&format!("the kernel \"{word}\" can't be had here, as only `stile` gets it")), "{mistake}");
+    }
+    let busybox = first("kernel = \"Image\"\ninitrd = \"busybox\"", &["busybox"]);
+    assert!(busybox.contains("the folder VMS has no file \"busybox\""), "{busybox}");
+    let near = first("kernel = \"Imgae-2\"", &["Image-2"]);
+    assert!(near.ends_with("did you mean \"Image-2\"?"), "{near}");
+    for (key, why) in [
+        ("memory = \"1G\"\n[[vm.served]]\ndevice = \"block\"", "served devices"),
+        ("vcpus = 4\ntopology = \"1x2x2\"", "a topology"),
+        ("memory = \"1G\"\ndomain = [{ kernel = \"x\" }]", "domains"),
+    ] {
+        let mistake = first(&format!("kernel = \"Image\"\n{key}"), &[]);
+        assert!(mistake.contains(&format!("since the virtual machine has {why}")), "{mistake}");
+    }
+    let image = IMAGE.replacen("\"Image\"", "\"debian\"", 1);
+    let mistake = Changes::read("STILE.TOML", IMAGE.as_bytes(), &image, 4, &["Image"]).unwrap_err().to_string();
+    assert!(mistake.contains("the image's initial RAM file system belongs to the kernel \"debian\""), "{mistake}");
+}
+
+#[test]
+fn the_end_of_the_command_line_is_replaced() {
+    let append = |old: &str, new: &str| Append { old: old.into(), new: new.into(), place: Some(Place::File) };
+    assert_eq!(append("quiet", "debug").apply("console=ttyS0 quiet").as_deref(), Some("console=ttyS0 debug"));
+    assert_eq!(append("", "debug").apply("console=ttyS0").as_deref(), Some("console=ttyS0 debug"));
+    assert_eq!(append(" quiet ", "").apply("quiet").as_deref(), Some(""));
+    assert_eq!(append("quiet", "debug").apply("console=ttyS0 other"), None);
+    assert_eq!(Append::default().apply("anything").as_deref(), Some("anything"));
 }

@@ -92,7 +92,8 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
     }
     nodes::setup(&board.numa, board.cpus.iter().copied());
     let used = image.start..blob.end;
-    memory::setup(&board.ram, board.reserved.iter().chain([&dtb, &used]));
+    let files = board.medium.as_ref().and_then(|medium| medium.files.as_ref());
+    memory::setup(&board.ram, board.reserved.iter().chain([&dtb, &used]).chain(files));
 
     let cpu = start::first(board.cpus.len());
     // From here on, an exception in Stile panics instead of hanging.
@@ -101,7 +102,7 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
         crate::refuse(what);
     }
     start_others(board, &used);
-    crate::start(cpu, &blob, board.configuration)
+    crate::start(cpu, &blob, board.medium.as_ref())
 }
 
 /// Shows the log on firmware's frame buffer, unless the buffer overlaps `taken` memory or does not answer.

@@ -10,6 +10,7 @@ use core::slice;
 use heapless::Vec;
 use stile_firmware::arm_pci::SEGMENT;
 use stile_firmware::arm_tables::ArmTables;
+use stile_firmware::configuration::BootMedium;
 use stile_firmware::root_bridge::{self, MOST_WINDOWS, Window};
 use stile_firmware::runtime::Runtime;
 use stile_firmware::{Memory, described, device_tree, efi};
@@ -21,7 +22,8 @@ use uefi_raw::{Guid, Handle, Status, guid};
 
 use crate::arch::aarch64::host::bulk;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
-use crate::efi::{ACPI, MAP, PAGE, TEXT, exit, fail, figures, find, frame_buffer, memory_map, protocol, read_configuration};
+use crate::efi::files::{read_configuration, read_named};
+use crate::efi::{ACPI, MAP, PAGE, TEXT, exit, fail, figures, find, frame_buffer, memory_map, protocol};
 use crate::once::Once;
 
 core::arch::global_asm!(include_str!("efi.S"));
@@ -101,10 +103,8 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     // SAFETY: `allocate` reserved these bytes, and nothing else refers to them.
     let text = unsafe { slice::from_raw_parts_mut(room.text as *mut u8, TEXT) };
     let set_variable = figures::deliver(system, boot, handle, text);
-    let text = match read_configuration(boot, handle, text) {
-        Some(length) => text.get(..length),
-        None => None,
-    };
+    let text = read_configuration(boot, handle, text).and_then(|length| text.get(..length));
+    let medium = text.map(|text| BootMedium { text, files: read_named(boot, handle, text) });
     let Some((map, descriptor_size)) = exit(boot, handle, room.map) else {
         return fail(system, "Stile: the firmware did not end its boot services");
     };
@@ -112,8 +112,10 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     let to = unsafe { slice::from_raw_parts_mut(room.tree as *mut u8, TREE as usize) };
     let reserved = efi::reserved(map, descriptor_size);
     let length = match (tree, &tables) {
-        (Some(tree), _) => device_tree::extend(tree, reserved, screen.as_ref(), text, to),
-        (None, Some(tables)) => described::describe(tables, time, screen.as_ref(), text, efi::memory(map, descriptor_size), reserved, to),
+        (Some(tree), _) => device_tree::extend(tree, reserved, screen.as_ref(), medium.as_ref(), to),
+        (None, Some(tables)) => {
+            described::describe(tables, time, screen.as_ref(), medium.as_ref(), efi::memory(map, descriptor_size), reserved, to)
+        }
         (None, None) => None,
     };
     // It fits: a tree from ACPI tables has a few KiB, and the reservation for a descriptor of the map has 16 bytes.
@@ -125,6 +127,9 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     }
     bulk::flush(room.image, size as usize);
     bulk::flush(room.tree, length);
+    if let Some(files) = medium.and_then(|medium| medium.files).filter(|files| files.start != 0) {
+        bulk::flush(files.start, (files.end - files.start) as usize);
+    }
     let code = efi_leave as *const () as u64;
     bulk::flush(code, (&raw const efi_leave_end as u64 - code) as usize);
     // SAFETY: image, tree and this code are clean to the point of coherency, the CPU is at EL2, and memory is

@@ -48,6 +48,7 @@ pub mod models {
 }
 
 impl Host for Arch {
+    const HAS_PCS: bool = false;
     const ZEROED_AT_ONCE: u64 = bulk::ZEROED_AT_ONCE;
     const COPIED_AT_ONCE: u64 = bulk::COPIED_AT_ONCE;
 

@@ -10,6 +10,8 @@ pub trait Host {
     const ZEROED_AT_ONCE: u64;
     /// Maximum number of bytes of guest RAM that one exit copies from a file.
     const COPIED_AT_ONCE: u64;
+    /// Whether VMs are PCs.
+    const HAS_PCS: bool;
 
     /// Stile's mode of operation on this machine, for the operator.
     fn level() -> Level;

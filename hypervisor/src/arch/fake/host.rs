@@ -103,6 +103,7 @@ thread_local! {
 pub struct PoweredOff;
 
 impl Host for Arch {
+    const HAS_PCS: bool = false;
     const ZEROED_AT_ONCE: u64 = 1 << 20;
     const COPIED_AT_ONCE: u64 = 1 << 20;
 

@@ -49,7 +49,8 @@ extern "C" fn boot(magic: u32, info: u32, displacement: u32) -> ! {
     }
     let blob = address_space::blob(&board.ram, &image);
     let used = image.start..blob.end;
-    memory::setup(&board.ram, [&(0..LOW), &used]);
+    let files = board.medium.as_ref().and_then(|medium| medium.files.as_ref());
+    memory::setup(&board.ram, [&(0..LOW), &used].into_iter().chain(files));
     if memory::available() < LEAST_MEMORY {
         crate::refuse("there is no memory beside Stile's image");
     }
@@ -88,7 +89,7 @@ extern "C" fn boot(magic: u32, info: u32, displacement: u32) -> ! {
     apic::setup_board(board, uart::interrupt());
     nodes::setup(&board.tables.numa, cpus(board));
     start_others(board);
-    crate::start(cpu, &blob, board.configuration)
+    crate::start(cpu, &blob, board.medium.as_ref())
 }
 
 /// The board, which UEFI firmware described, or a loader and firmware do.

@@ -5,6 +5,7 @@ use core::cell::UnsafeCell;
 use core::slice;
 
 use stile_firmware::acpi::Tables;
+use stile_firmware::configuration::BootMedium;
 use stile_firmware::runtime::Runtime;
 use stile_firmware::{Memory, efi};
 use uefi_raw::table::boot::{AllocateType, BootServices, MemoryType};
@@ -13,7 +14,8 @@ use uefi_raw::{Handle, Status};
 
 use super::host::board::{self, Board, LOW};
 use super::host::instructions::cpuid;
-use crate::efi::{ACPI, MAP, PAGE, TEXT, exit, fail, figures, find, frame_buffer, read_configuration};
+use crate::efi::files::{read_configuration, read_named};
+use crate::efi::{ACPI, MAP, PAGE, TEXT, exit, fail, figures, find, frame_buffer};
 use crate::once::Once;
 
 core::arch::global_asm!(include_str!("efi.S"));
@@ -76,7 +78,8 @@ unsafe extern "C" fn efi_main(handle: Handle, system: &SystemTable, image: u64) 
     let set_variable = figures::deliver(system, boot, handle, buffer);
     let length = read_configuration(boot, handle, buffer);
     let buffer: &'static [u8] = buffer;
-    let configuration = length.and_then(|length| buffer.get(..length));
+    let text = length.and_then(|length| buffer.get(..length));
+    let medium = text.map(|text| BootMedium { text, files: read_named(boot, handle, text) });
     let Some((map, descriptor)) = exit(boot, handle, map) else {
         return fail(system, "Stile: the firmware did not end its boot services");
     };
@@ -85,7 +88,7 @@ unsafe extern "C" fn efi_main(handle: Handle, system: &SystemTable, image: u64) 
     }
     let ram = board::ram(efi::entries(map, descriptor));
     let frame_buffer = frame_buffer.filter(|buffer| board::is_apart(buffer, &ram));
-    BOARD.set(Board { ram, tables, trampoline, frame_buffer, configuration });
+    BOARD.set(Board { ram, tables, trampoline, frame_buffer, medium });
     // SAFETY: boot services have ended, and the image is at this address.
     unsafe { efi_leave(image) }
 }

@@ -60,6 +60,7 @@ pub mod models {
 pub struct Arch;
 
 impl Host for Arch {
+    const HAS_PCS: bool = true;
     /// Eight bytes at each step of REP STOSQ.
     const ZEROED_AT_ONCE: u64 = 1 << 20;
     /// Likewise.

@@ -11,7 +11,7 @@ use super::pcie::HostBridge;
 use crate::address_space::Span;
 use crate::once::Once;
 use stile_firmware::arm_pci::PROBE_ONLY;
-use stile_firmware::configuration;
+use stile_firmware::configuration::{self, BootMedium};
 use stile_firmware::described;
 use stile_firmware::frame_buffer::{self, FrameBuffer};
 use stile_firmware::gicv2::Gicv2;
@@ -136,8 +136,8 @@ pub struct Board {
     pub frame_buffer: Option<FrameBuffer>,
     /// Unix time at boot, if the device tree was generated from ACPI tables (crate `firmware`, `described`).
     pub time: Option<u64>,
-    /// The boot medium's configuration file.
-    pub configuration: Option<&'static [u8]>,
+    /// The boot medium's files.
+    pub medium: Option<BootMedium<'static>>,
     /// The interrupt controller.
     pub gic: Option<Gic>,
     /// If `gic` is `None`: the reason, for the log.
@@ -233,7 +233,7 @@ impl Board {
                 [high, low] => Some(u64::from(high) << 32 | u64::from(low)),
                 _ => None,
             }),
-            configuration: configuration::read(tree),
+            medium: configuration::read(tree),
             gic: None,
             gic_obstacle: NO_GIC,
             its: its.and_then(|its| registers::<1>(tree, its).pop()),

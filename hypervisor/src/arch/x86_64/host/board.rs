@@ -2,6 +2,7 @@
 
 use heapless::Vec;
 use stile_firmware::acpi::Tables;
+use stile_firmware::configuration::BootMedium;
 use stile_firmware::frame_buffer::FrameBuffer;
 use stile_firmware::multiboot2::{self, Information};
 use stile_firmware::{Memory, multiboot, ram};
@@ -42,8 +43,8 @@ pub struct Board {
     pub trampoline: u64,
     /// The firmware's screen.
     pub frame_buffer: Option<FrameBuffer>,
-    /// The boot medium's configuration file, if UEFI firmware started Stile.
-    pub configuration: Option<&'static [u8]>,
+    /// The boot medium's files, if UEFI firmware started Stile.
+    pub medium: Option<BootMedium<'static>>,
 }
 
 /// Physical memory that the boot tables map.
@@ -83,7 +84,7 @@ impl Board {
             _ => return Err("it was not started by UEFI firmware or a Multiboot loader, such as GRUB"),
         };
         let trampoline = trampoline(&ram).ok_or("there is no memory below 1 MiB, where other CPUs start")?;
-        Ok(Board { frame_buffer: frame_buffer.filter(|buffer| is_apart(buffer, &ram)), ram, tables, trampoline, configuration: None })
+        Ok(Board { frame_buffer: frame_buffer.filter(|buffer| is_apart(buffer, &ram)), ram, tables, trampoline, medium: None })
     }
 }
 

@@ -1,0 +1,155 @@
+//! Files of the boot medium that its configuration file names: how UEFI firmware's caller leaves them in memory, and how they
+//! are found there later.
+//!
+//! They are in one block of memory. Each begins with a page for its name, and its bytes follow in whole pages:
+//!
+//! | bytes of the page | content |
+//! | --- | --- |
+//! | 0..8 | length of the file in bytes |
+//! | 8..16 | 1 if all of it was read, else 0 |
+//! | 16..24 | length of the name in bytes |
+//! | 24.. | the name in UTF-8 |
+//!
+//! The writing part runs where firmware loaded the image: it uses no pointers in constant data.
+
+use core::ops::Range;
+
+const PAGE: usize = 4096;
+const NAME: usize = 24;
+
+/// Length of a name in UTF-16, at most: of FAT's long names.
+pub const LONGEST_NAME: usize = 255;
+
+/// The block of memory with the files. An address of 0: firmware had no memory for so many bytes.
+pub type Block = Range<u64>;
+
+/// Whether `text` contains a name in UTF-16; letters of ASCII in upper and lower case are the same, as in FAT's names. False for names that
+/// are empty or too long.
+pub fn is_named(text: &[u8], name: &[u16]) -> bool {
+    let mut utf8 = [0; 3 * LONGEST_NAME];
+    match encode(name, &mut utf8) {
+        Some(length @ 1..) => text.windows(length).any(|window| utf8.get(..length).is_some_and(|name| window.eq_ignore_ascii_case(name))),
+        _ => false,
+    }
+}
+
+/// Writes a name to `utf8`. Returns its length; `None` if it is not well-formed, or too long.
+fn encode(name: &[u16], utf8: &mut [u8]) -> Option<usize> {
+    let mut length = 0;
+    for letter in char::decode_utf16(name.iter().copied()) {
+        let letter = letter.ok()?;
+        letter.encode_utf8(utf8.get_mut(length..)?.get_mut(..letter.len_utf8())?);
+        length += letter.len_utf8();
+    }
+    Some(length)
+}
+
+/// Memory for a file of `length` bytes, in bytes; `None` if there is no such number.
+pub fn room(length: u64) -> Option<u64> {
+    length.checked_next_multiple_of(PAGE as u64)?.checked_add(PAGE as u64)
+}
+
+/// Begins a file at the start of `block`: writes its first page, and returns the memory for its bytes, and the rest of the block. `None`
+/// without room, or if its name is too long.
+pub fn begin<'b>(block: &'b mut [u8], name: &[u16], length: u64) -> Option<(&'b mut [u8], &'b mut [u8], &'b mut [u8])> {
+    let (whole, rest) = block.split_at_mut_checked(usize::try_from(room(length)?).ok()?)?;
+    let (page, bytes) = whole.split_at_mut_checked(PAGE)?;
+    let name_length = encode(name, page.get_mut(NAME..)?)?;
+    page.get_mut(..8)?.copy_from_slice(&length.to_le_bytes());
+    page.get_mut(16..24)?.copy_from_slice(&(name_length as u64).to_le_bytes());
+    let state = page.get_mut(8..16)?;
+    state.fill(0);
+    Some((state, bytes.get_mut(..usize::try_from(length).ok()?)?, rest))
+}
+
+/// Notes that a file was read, by what [`begin`] returned for that.
+pub fn complete(state: &mut [u8]) {
+    if let Some(first) = state.first_mut() {
+        *first = 1;
+    }
+}
+
+/// A file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct File<'a> {
+    /// Its name, as the file system has it.
+    pub name: &'a str,
+    /// Its bytes; `None` if firmware could not read them.
+    pub bytes: Option<&'a [u8]>,
+}
+
+/// The files of a block. They end where the block has no further one.
+pub fn files(block: &[u8]) -> impl Iterator<Item = File<'_>> {
+    let mut rest = block;
+    core::iter::from_fn(move || {
+        let word = |at: usize| Some(u64::from_le_bytes(*rest.get(at..)?.first_chunk()?));
+        let (length, state, name_length) = (word(0)?, word(8)?, usize::try_from(word(16)?).ok()?);
+        let (whole, further) = rest.split_at_checked(usize::try_from(room(length)?).ok()?)?;
+        let (page, bytes) = whole.split_at_checked(PAGE)?;
+        let name = core::str::from_utf8(page.get(NAME..)?.get(..name_length)?).ok()?;
+        let bytes = bytes.get(..usize::try_from(length).ok()?).filter(|_| state == 1);
+        // The rest of a block that is not full.
+        if name.is_empty() {
+            return None;
+        }
+        rest = further;
+        Some(File { name, bytes })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec;
+    use std::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn utf16(name: &str) -> Vec<u16> {
+        name.encode_utf16().collect()
+    }
+
+    #[test]
+    fn files_are_found_again() {
+        let mut block = vec![0; 10 * PAGE];
+        let (state, bytes, rest) = begin(&mut block, &utf16("vmlinuz-6.1"), 5000).unwrap();
+        assert_eq!(bytes.len(), 5000);
+        bytes.fill(7);
+        complete(state);
+        let (state, bytes, rest) = begin(rest, &utf16("größe"), 0).unwrap();
+        assert!(bytes.is_empty());
+        complete(state);
+        let (_, _, rest) = begin(rest, &utf16("broken"), 1).unwrap();
+        assert!(begin(rest, &utf16("long"), 4 * PAGE as u64 + 1).is_none() && begin(rest, &utf16("x"), u64::MAX).is_none());
+        let found: Vec<_> = files(&block).collect();
+        let bytes = vec![7; 5000];
+        assert_eq!(found[0], File { name: "vmlinuz-6.1", bytes: Some(&bytes) });
+        assert_eq!(found[1..], [File { name: "größe", bytes: Some(&[]) }, File { name: "broken", bytes: None }]);
+    }
+
+    #[test]
+    fn names_are_found_in_the_text() {
+        let text = b"kernel = \"boot/vmlinuz\"\ninitrd = \"gr\xc3\xb6\xc3\x9fe\"\n";
+        for name in ["vmlinuz", "VMLINUZ", "Vmlinuz", "größe"] {
+            assert!(is_named(text, &utf16(name)), "{name}");
+        }
+        for name in ["", "vmlinuz-6.1", "boot\\vmlinuz", &"x".repeat(1000), &"\u{ffff}".repeat(300)] {
+            assert!(!is_named(text, &utf16(name)), "{name}");
+        }
+        assert!(!is_named(text, &[0xd800]) && !is_named(b"", &utf16("a")));
+    }
+
+    proptest! {
+        #[test]
+        fn any_block_is_read(size in 0..3 * PAGE, state in 0..3_u8, length in 0..3 * PAGE as u64, name in 0..5000_u64, fill: u8) {
+            let mut block = vec![fill; size];
+            if size >= NAME {
+                block[..8].copy_from_slice(&length.to_le_bytes());
+                block[8] = state;
+                block[16..24].copy_from_slice(&name.to_le_bytes());
+            }
+            prop_assert!(files(&block).count() <= 3);
+        }
+    }
+}

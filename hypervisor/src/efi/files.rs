@@ -1,0 +1,134 @@
+//! Files of the boot medium, read through firmware before boot services end. The rules of [`super`] apply.
+
+use core::ops::Range;
+use core::slice;
+
+use stile_config::boot::NAME;
+use stile_firmware::boot_files::{self, LONGEST_NAME};
+use uefi_raw::protocol::file_system::{FileAttribute, FileInfo, FileMode, FileProtocolV1};
+use uefi_raw::table::boot::{AllocateType, BootServices, MemoryType};
+use uefi_raw::{Handle, Status};
+
+use super::PAGE;
+
+/// Entries of the folder that are looked at.
+const MOST_ENTRIES: usize = 10_000;
+
+/// Size of firmware's description of a file, with the longest name, in words of eight bytes.
+const INFO: usize = (size_of::<FileInfo>() + 2 * (LONGEST_NAME + 1)).div_ceil(8);
+
+/// A file or folder that is open, and closed when this is dropped: none is made for one that was not opened.
+pub struct Open(*mut FileProtocolV1);
+
+impl Open {
+    /// The root folder of the file system from which firmware loaded the program `handle`.
+    pub fn root(boot: &BootServices, handle: Handle) -> Option<Open> {
+        super::root_directory(boot, handle).map(Open)
+    }
+
+    /// Opens a file or folder of this folder. `name` is NUL-terminated.
+    pub fn open(&self, name: &[u16]) -> Option<Open> {
+        name.last().filter(|&&last| last == 0)?;
+        let mut file = core::ptr::null_mut();
+        // SAFETY: firmware opened the folder; the name is NUL-terminated.
+        let status = unsafe { ((*self.0).open)(self.0, &mut file, name.as_ptr(), FileMode::READ, FileAttribute::empty()) };
+        (status == Status::SUCCESS && !file.is_null()).then(|| Open(file))
+    }
+
+    /// Reads the file's bytes up to its end, or as many as there is room for. Returns their number.
+    pub fn read(&self, to: &mut [u8]) -> Option<usize> {
+        let mut length = 0;
+        while let Some(rest) = to.get_mut(length..).filter(|rest| !rest.is_empty()) {
+            let mut size = rest.len();
+            // SAFETY: firmware opened the file, and the buffer has `size` bytes.
+            let status = unsafe { ((*self.0).read)(self.0, &mut size, rest.as_mut_ptr().cast()) };
+            match (status, size) {
+                (Status::SUCCESS, 0) => break,
+                (Status::SUCCESS, size) => length += size,
+                _ => return None,
+            }
+        }
+        Some(length)
+    }
+
+    /// Calls `each` for the files of this folder that `text` names, with their names, NUL included, and lengths.
+    fn each_named(&self, text: &[u8], mut each: impl FnMut(&[u16], u64)) {
+        // SAFETY: firmware opened the folder, which it begins to list again from there.
+        let _ = unsafe { ((*self.0).set_position)(self.0, 0) };
+        for _ in 0..MOST_ENTRIES {
+            let mut buffer = [0_u64; INFO];
+            let mut size = size_of_val(&buffer);
+            // SAFETY: firmware opened the folder, and the buffer has `size` bytes.
+            let status = unsafe { ((*self.0).read)(self.0, &mut size, buffer.as_mut_ptr().cast()) };
+            // Firmware says again that the buffer is too small, and would never go on.
+            if status != Status::SUCCESS || size < size_of::<FileInfo>() {
+                return;
+            }
+            // SAFETY: firmware wrote a description of a file, whose alignment the buffer has.
+            let info = unsafe { &*buffer.as_ptr().cast::<FileInfo>() };
+            let end = size.min(size_of_val(&buffer));
+            // SAFETY: the name follows the description, within the buffer.
+            let name = unsafe {
+                let start = buffer.as_ptr().byte_add(size_of::<FileInfo>()).cast::<u16>();
+                slice::from_raw_parts(start, (end - size_of::<FileInfo>()) / 2)
+            };
+            let length = name.iter().position(|&letter| letter == 0);
+            if let (Some(name), Some(with_nul)) =
+                (length.and_then(|length| name.get(..length)), length.and_then(|length| name.get(..=length)))
+                && !info.attribute.contains(FileAttribute::DIRECTORY)
+                && boot_files::is_named(text, name)
+            {
+                each(with_nul, info.file_size);
+            }
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        // SAFETY: firmware opened it, and nothing uses it any more.
+        let _ = unsafe { ((*self.0).close)(self.0) };
+    }
+}
+
+/// Reads the configuration file of the file system from which firmware loaded the program `handle`: up to `to.len()` bytes of
+/// it. Returns their number; `None` if there is no such file, or it can't be read.
+pub fn read_configuration(boot: &BootServices, handle: Handle, to: &mut [u8]) -> Option<usize> {
+    let mut name = [0; NAME.len() + 1];
+    name.iter_mut().zip(NAME.bytes()).for_each(|(to, byte)| *to = u16::from(byte));
+    Open::root(boot, handle)?.open(&name)?.read(to)
+}
+
+/// Reads the files of the folder `VMS` that `text`, the configuration file, names. Returns the memory that has them: [`boot_files`].
+pub fn read_named(boot: &BootServices, handle: Handle, text: &[u8]) -> Option<boot_files::Block> {
+    let folder = [u16::from(b'V'), u16::from(b'M'), u16::from(b'S'), 0];
+    let folder = Open::root(boot, handle)?.open(&folder)?;
+    let mut size = 0_u64;
+    folder.each_named(text, |_, length| size = size.saturating_add(boot_files::room(length).unwrap_or(u64::MAX)));
+    if size == 0 {
+        return None;
+    }
+    let mut start = 0;
+    let pages = usize::try_from(size / PAGE).ok()?;
+    // SAFETY: this runs before boot services are exited, so that the table is valid.
+    let status = unsafe { (boot.allocate_pages)(AllocateType::ANY_PAGES, MemoryType::LOADER_DATA, pages, &mut start) };
+    if status != Status::SUCCESS || start == 0 {
+        return Some(0..size);
+    }
+    // SAFETY: firmware allocated these pages, in its identity mapping.
+    let mut block = unsafe { slice::from_raw_parts_mut(start as *mut u8, size as usize) };
+    folder.each_named(text, |name, length| {
+        let named = name.get(..name.len() - 1).unwrap_or(name);
+        let whole = core::mem::take(&mut block);
+        if let Some((state, bytes, rest)) = boot_files::begin(whole, named, length) {
+            let is_read = folder.open(name).is_some_and(|file| file.read(bytes) == Some(bytes.len()));
+            if is_read {
+                boot_files::complete(state);
+            }
+            block = rest;
+        }
+    });
+    // The memory behind the last file, if there is any: the folder has not changed meanwhile.
+    block.iter_mut().take(PAGE as usize).for_each(|byte| *byte = 0);
+    Some(Range { start, end: start + size })
+}
