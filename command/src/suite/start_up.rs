@@ -13,7 +13,7 @@ use stile::programs::Programs;
 const SIZES: [&str; 2] = ["1G", "15G"];
 
 /// Maximum number of instructions until the guest's first.
-const MAX_INSTRUCTIONS: u64 = 4_350_000;
+const MAX_INSTRUCTIONS: u64 = 3_800_000;
 
 /// A scenario for each size.
 ///

@@ -27,10 +27,10 @@ pub struct Header {
     pub symbols_len: u32,
     /// Length of the whole blob in bytes, this header included.
     pub total_len: u64,
-    /// CRC-32 (ISO-HDLC) of the header before this field, the configuration and the symbols.
+    /// CRC-32 (ISO-HDLC) of the header before this field, and the configuration.
     ///
-    /// Detects images damaged in transfer. Files are not covered: they would take long to sum, and a damaged
-    /// one affects only its own guest.
+    /// Detects images damaged in transfer. Symbols and files are not covered: they would take long to sum, and a
+    /// damaged file affects only its own guest.
     pub crc: u32,
 }
 
@@ -76,11 +76,10 @@ impl Header {
     }
 
     /// The correct [`Header::crc`] for these parts.
-    pub fn checksum(&self, config: &[u8], symbols: &[u8]) -> u32 {
+    pub fn checksum(&self, config: &[u8]) -> u32 {
         let mut digest = CRC.digest();
         digest.update(&self.to_bytes()[..CRC_AT]);
         digest.update(config);
-        digest.update(symbols);
         digest.finalize()
     }
 }

@@ -80,7 +80,7 @@ impl<'a> Blob<'a> {
         let (config, rest) =
             bytes.get(HEADER_LEN..).and_then(|rest| rest.split_at_checked(header.config_len as usize)).ok_or(Error::Length)?;
         let (symbols, _files) = rest.split_at_checked(header.symbols_len as usize).ok_or(Error::Length)?;
-        if header.checksum(config, symbols) != header.crc {
+        if header.checksum(config) != header.crc {
             return Err(Error::Checksum);
         }
         let files = HEADER_LEN as u64 + u64::from(header.config_len) + u64::from(header.symbols_len);

@@ -123,7 +123,7 @@ pub fn blob(machine: &Machine<'_>, symbols: &[u8], files: &[File<'_>]) -> Result
         total_len: total,
         crc: 0,
     };
-    header.crc = header.checksum(&config, symbols);
+    header.crc = header.checksum(&config);
 
     let mut bytes = Vec::with_capacity(usize::try_from(total).map_err(|_| Error::Length)?);
     bytes.extend_from_slice(&header.to_bytes());
