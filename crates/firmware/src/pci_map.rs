@@ -2,6 +2,7 @@
 //! `pci-msi`).
 
 use dtoolkit::fdt::{Fdt, FdtNode};
+use dtoolkit::{Node, Property};
 use heapless::Vec;
 
 use crate::nodes::{cells, first, is_compatible, is_enabled};
@@ -22,24 +23,30 @@ pub struct MapEntry {
 
 /// A map of routing IDs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PciMap(Vec<MapEntry, MOST_ENTRIES>);
+pub struct PciMap {
+    entries: Vec<MapEntry, MOST_ENTRIES>,
+    /// Bits of routing IDs that are mapped (`iommu-map-mask`, `msi-map-mask`): functions that differ in others only have one ID.
+    mask: u32,
+}
 
 impl PciMap {
-    /// Reads the entries of a host bridge's map (`iommu-map`, `msi-map`) that lead to the node `target`.
+    /// Reads the entries of a host bridge's map (`iommu-map`, `msi-map`) that lead to the node `target`, and the map's mask.
     pub fn read(bridge: &FdtNode<'_>, name: &str, target: Option<&FdtNode<'_>>) -> Self {
         let Some(target) = target.and_then(phandle) else { return Self::default() };
-        let cells = cells(bridge, name);
+        let map = cells(bridge, name);
         let entry = |cells: &[u32]| match *cells {
             [from, to_node, to, count] if to_node == target => Some(MapEntry { from, to, count }),
             _ => None,
         };
-        PciMap(cells.chunks_exact(4).filter_map(entry).collect())
+        let mask = bridge.properties().find(|property| property.name().strip_prefix(name) == Some("-mask"));
+        let mask = mask.and_then(|mask| cells(bridge, mask.name()).first().copied()).unwrap_or(u32::MAX);
+        PciMap { entries: map.chunks_exact(4).filter_map(entry).collect(), mask }
     }
 
     /// Returns the StreamID or DeviceID of a routing ID.
     pub fn get(&self, id: u16) -> Option<u32> {
-        self.0.iter().find_map(|entry| {
-            let index = u32::from(id).checked_sub(entry.from).filter(|&index| index < entry.count)?;
+        self.entries.iter().find_map(|entry| {
+            let index = (u32::from(id) & self.mask).checked_sub(entry.from).filter(|&index| index < entry.count)?;
             entry.to.checked_add(index)
         })
     }
@@ -61,8 +68,6 @@ fn phandle(node: &FdtNode<'_>) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use dtoolkit::Node;
-
     use super::*;
 
     #[test]
@@ -83,6 +88,28 @@ mod tests {
         let ids = [0, 7, 8, 16, 31, 32, 64].map(|id| found.get(id));
         assert_eq!(ids, [Some(0x100), Some(0x107), None, Some(0xffff_fff0), Some(0xffff_ffff), None, None]);
         assert_eq!([map(Some("/other")), map(None)], [PciMap::default(), PciMap::default()]);
+    }
+
+    #[test]
+    fn masked_bits_do_not_tell_functions_apart() {
+        let mut fdt = vm_fdt::FdtWriter::new().unwrap();
+        let root = fdt.begin_node("").unwrap();
+        fdt.property_phandle(7).unwrap();
+        fdt.property_array_u32("iommu-map", &[0, 7, 0x100, 0x1_0000]).unwrap();
+        fdt.property_u32("iommu-map-mask", 0xfff8).unwrap();
+        fdt.property_array_u32("msi-map", &[0, 7, 0, 0x1_0000]).unwrap();
+        fdt.property_u32("msi-map-mask", 0xff).unwrap();
+        fdt.property_array_u32("map", &[0, 7, 0, 0x1_0000]).unwrap();
+        fdt.end_node(root).unwrap();
+        let bytes = fdt.finish().unwrap();
+        let tree = Fdt::new(&bytes).unwrap();
+        let ids = |name, ids: [u16; 3]| {
+            let map = PciMap::read(&tree.root(), name, Some(&tree.root()));
+            ids.map(|id| map.get(id).unwrap())
+        };
+        assert_eq!(ids("iommu-map", [8, 9, 0x10]), [0x108, 0x108, 0x110]);
+        assert_eq!(ids("msi-map", [8, 9, 0x108]), [8, 9, 8]);
+        assert_eq!(ids("map", [8, 9, 0x108]), [8, 9, 0x108], "no mask");
     }
 
     #[test]
