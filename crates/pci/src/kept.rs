@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use heapless::Vec;
 
-use crate::{Bar, PAGE};
+use crate::{Bar, ConfigSpace, PAGE, visit_decoded};
 
 /// Addresses of CPUs that are in use: those of BARs, and of all else.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,6 +50,25 @@ impl<const MOST: usize> Kept<MOST> {
     /// There are too many.
     pub fn reserve(&mut self, span: Range<u64>) -> Result<(), Immovable> {
         if span.is_empty() { Ok(()) } else { self.0.push(span).map_err(|_| Immovable::Full) }
+    }
+
+    /// Adds the pages in which a function's BARs begin if it decodes memory: a smaller BAR that is assigned would bring them to the guest.
+    /// BARs of a page or more share none. `to_cpu`: as for [`Self::take`]; what CPUs can't access is left out.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn reserve_decoded(&mut self, space: &impl ConfigSpace, to_cpu: impl Fn(u64, u64) -> Option<u64>) -> Result<(), Immovable> {
+        let mut result = Ok(());
+        visit_decoded(space, |address| {
+            if let Some(address) = to_cpu(address, 1) {
+                let page = address / PAGE * PAGE;
+                let is_new = !self.0.iter().any(|taken| taken.start <= page && page.saturating_add(PAGE) <= taken.end);
+                if is_new {
+                    result = result.and_then(|()| self.reserve(page..page.saturating_add(PAGE)));
+                }
+            }
+        });
+        result
     }
 
     /// Takes the pages of a BAR that is at `address` on the bus. `to_cpu`: the address by which CPUs access so many bytes there, if the

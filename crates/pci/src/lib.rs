@@ -43,7 +43,7 @@ pub use misses::{Action, Misses};
 pub use msix::{MAX_VECTORS, Msix, Table, Vector};
 pub use place::{Place, Space, Unmapped, place};
 pub use reset::{Reset, find_reset, is_virtio, virtio_common};
-pub use silence::{silence, stop_master};
+pub use silence::{silence, stop_master, visit_decoded};
 pub use window::Window;
 
 /// The smallest part of a BAR that can be mapped.

@@ -2,13 +2,15 @@
 
 use core::ops::Range;
 
-use crate::bar::probe_bars;
+use crate::bar::{probe_bars, register};
 use crate::register::{BRIDGE_ROM, BUS_MASTER, CLASS, COMMAND, HEADER, ID, MEMORY, ROM};
-use crate::{BARS, ConfigSpace};
+use crate::{BARS, Bar, ConfigSpace};
 
 /// Class and subclass of host bridges: they are the bus, and have nothing to turn off.
 const HOST_BRIDGE: u32 = 0x0600;
 
+/// Number of base address registers of a bridge.
+const BRIDGE_BARS: usize = 2;
 /// Of a bridge: base and limit of its windows of memory and of prefetchable memory, and the upper halves of the latter (PCI-to-PCI Bridge
 /// Architecture Specification, 3.2.5).
 const WINDOW: u8 = 0x20;
@@ -72,6 +74,32 @@ fn windows(space: &impl ConfigSpace) -> [Range<u64>; 2] {
 
 fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
     one.start.max(other.start) < one.end.min(other.end)
+}
+
+/// Calls `visit` with the addresses on the bus at which BARs of memory, and an expansion ROM, begin that a function decodes. The BARs are not
+/// sized: host bridges may need them at any time.
+pub fn visit_decoded(space: &impl ConfigSpace, mut visit: impl FnMut(u64)) {
+    if !is_present(space) || space.read(COMMAND) & MEMORY == 0 {
+        return;
+    }
+    let (bars, rom) = match space.read(HEADER) >> 16 & 0x7f {
+        0 => (BARS, ROM),
+        1 => (BRIDGE_BARS, BRIDGE_ROM),
+        _ => return,
+    };
+    let mut index = 0;
+    while index < bars {
+        let low = space.read(register(index));
+        let bar = Bar { size: 0, wide: low & 0b111 == 0b100 && index + 1 < bars, prefetchable: false };
+        // One without an address, or of I/O ports.
+        let address = Some(bar.address(space, index)).filter(|&address| low & 1 == 0 && address != 0);
+        address.into_iter().for_each(&mut visit);
+        index += if bar.wide { 2 } else { 1 };
+    }
+    let rom = space.read(rom);
+    if rom & 1 != 0 {
+        visit(u64::from(rom & !0x7ff));
+    }
 }
 
 /// Stops a function from accessing memory. It still decodes its BARs.

@@ -108,6 +108,52 @@ fn what_firmware_left_is_turned_off() {
     assert_eq!(absent.read(COMMAND), u32::MAX);
 }
 
+/// A function that is not turned off keeps its registers from guests whose functions have BARs in the same pages.
+#[test]
+fn pages_with_decoded_bars_are_refused() {
+    let taken = |space: &Physical, address: u64| {
+        let mut kept = Kept::<4>::new();
+        kept.reserve_decoded(space, |address, _| (address >= 0x1000).then(|| address + 0x10_0000_0000)).unwrap();
+        let bar = Bar { size: 0x100, wide: false, prefetchable: false };
+        kept.take(address, bar, |address, _| Some(address + 0x10_0000_0000)) == Err(Immovable::Taken)
+    };
+    let mut host = Physical::virtio();
+    host.set(CLASS, 0x0600_0000, 0);
+    host.set(register(0), 0x5101, !0x7f);
+    host.set(register(1), 0x1000_0800, !0xff);
+    host.set(register(2), 0x100, !0xff);
+    host.set(register(4), 0xc000_020c, !0x1ff);
+    host.set(register(5), 0x12, u32::MAX);
+    host.set(ROM, 0x2000_0801, 0xffff_f801);
+    let pages = [0x1000_0000, 0x12_c000_0000, 0x2000_0000, 0x1000_1000, 0xc000_0000, 0x5000];
+    let all = |space: &Physical| pages.map(|page| taken(space, page));
+    assert_eq!(all(&host), [false; 6], "it decodes nothing");
+    host.write(COMMAND, MEMORY);
+    silence(&mut host, &(0..0));
+    assert_eq!(all(&host), [true, true, true, false, false, false]);
+    host.set(ROM, 0x2000_0800, 0xffff_f801);
+    assert!(!taken(&host, 0x2000_0000), "the ROM is off");
+    host.set(ID, u32::MAX, 0);
+    assert!(!taken(&host, 0x1000_0000), "no function");
+
+    // Windows of a bridge are no BARs.
+    let mut bridge = Physical::bridge();
+    bridge.set(register(1), 0x1000_0800, !0xff);
+    bridge.set(register(2), 0x3000_0000, 0);
+    assert_eq!([0x1000_0000, 0x3000_0000].map(|page| taken(&bridge, page)), [true, false]);
+}
+
+#[test]
+fn many_decoded_bars() {
+    let mut host = Physical::virtio();
+    host.write(COMMAND, MEMORY);
+    (0..BARS).for_each(|index| host.set(register(index), 0x1000_0100 * (index as u32 % 2 + 1), 0));
+    let mut kept = Kept::<1>::new();
+    assert_eq!(kept.reserve_decoded(&host, |address, _| Some(address)), Err(Immovable::Full));
+    let mut kept = Kept::<2>::new();
+    assert_eq!(kept.reserve_decoded(&host, |address, _| Some(address)), Ok(()), "pages count once");
+}
+
 #[test]
 fn the_screen_stays() {
     let screen = 0x12_c000_0000..0x12_c030_0000;

@@ -44,8 +44,8 @@ struct Shared {
     assigned: u32,
 }
 
-/// Room for the addresses of all else.
-const USED: usize = 64;
+/// Room for the addresses of all else, also of BARs of functions that stay on.
+const USED: usize = 96;
 
 /// Host addresses of BARs that stay where firmware put them, and of all else. Locked after `SHARED`, which is built on the stack.
 static KEPT: TicketLock<Kept<{ MAX_ASSIGNED * BARS + USED }>> = TicketLock::new(Kept::new());
@@ -168,6 +168,9 @@ fn setup() -> Result<u8, &'static str> {
     // Firmware may have left functions on that still write to memory. BARs that are moved may be placed at a screen's addresses.
     let screen = board.frame_buffer.as_ref().filter(|_| bridge.keeps_bars);
     bridge.silence(&screen.map_or(0..0, |screen| screen.address..screen.address + screen.len()));
+    if bridge.keeps_bars {
+        bridge.reserve_decoded(&mut KEPT.lock()).map_err(|_| "functions that stay on have too many BARs")?;
+    }
     let output_size = smmu::setup(&device.registers, device.is_coherent, &board.ram)?;
     if let Some(intid) = device.intid {
         super::interrupts::set_smmu(intid);

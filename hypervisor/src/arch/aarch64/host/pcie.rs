@@ -5,7 +5,7 @@ use dtoolkit::Node;
 use dtoolkit::fdt::FdtNode;
 use heapless::Vec;
 use stile_pci::register::{COMMAND, MEMORY};
-use stile_pci::{Address, ConfigSpace, PAGE};
+use stile_pci::{Address, ConfigSpace, Immovable, Kept, PAGE};
 
 use super::mmio::Mmio;
 use super::probe::{self, Probed};
@@ -120,6 +120,14 @@ impl HostBridge {
     /// `screen`, which may be empty, keeps decoding memory.
     pub fn silence(&self, screen: &Span) {
         self.configs().for_each(|mut config| stile_pci::silence(&mut config, screen));
+    }
+
+    /// Adds the pages of BARs of functions that decode memory after [`Self::silence`]: host bridges, and those that a screen needs.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn reserve_decoded<const MOST: usize>(&self, kept: &mut Kept<MOST>) -> Result<(), Immovable> {
+        self.configs().try_for_each(|config| kept.reserve_decoded(&config, |address, size| self.to_cpu(address, size)))
     }
 
     /// Turns off bus mastering of all functions on bus 0.
