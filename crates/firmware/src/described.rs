@@ -24,6 +24,9 @@ const MAINTENANCE: u32 = 25;
 /// Level-sensitive, active high.
 const LEVEL: u32 = 4;
 
+/// The property of an interrupt controller without a value: its interrupt is not in the tables, but that of the architecture.
+pub const ASSUMED: &str = "stile,assumed-interrupt";
+
 /// The property of `/chosen` with the time at which Stile was started, in seconds since 1970: two cells.
 pub const TIME: &str = "stile,time";
 
@@ -153,7 +156,12 @@ fn interrupt_controller(tree: &mut TreeWriter<'_>, tables: &ArmTables, distribut
         let registers = core::iter::once(distributor..distributor.saturating_add(DISTRIBUTOR_SIZE));
         tree.reg(registers.chain(tables.redistributors.iter().cloned()));
     }
-    tree.cells("interrupts", &interrupt(tables.maintenance.unwrap_or(MAINTENANCE)));
+    if let Some(intid) = tables.maintenance {
+        tree.cells("interrupts", &interrupt(intid));
+    } else if tables.timers.is_none_or(|timers| !timers.contains(&MAINTENANCE)) {
+        tree.cells("interrupts", &interrupt(MAINTENANCE));
+        tree.empty(ASSUMED);
+    }
     tree.cells("phandle", &[GIC]);
     if let Some(its) = tables.its {
         tree.begin_at("msi-controller", Some(its));
@@ -317,8 +325,11 @@ pub(crate) mod tests {
 
     #[test]
     fn a_maintenance_interrupt_is_private() {
-        for (intid, described) in [(0_u32, MAINTENANCE), (41, MAINTENANCE), (28, 28)] {
+        // A timer may have the one that is assumed.
+        let cases = [(0_u32, 26_u8, Some(MAINTENANCE)), (41, 26, Some(MAINTENANCE)), (28, 26, Some(28)), (0, 25, None), (28, 25, Some(28))];
+        for (intid, timer, described) in cases {
             let mut memory = machine();
+            put_table(&mut memory, 0x2000, b"GTDT", &fields(68, &[(12, &[29]), (20, &[30]), (28, &[27]), (36, &[timer])]));
             let distributor = fields(24, &[(0, &[0x0c, 24]), (8, &0x800_0000_u64.to_le_bytes()), (20, &[3])]);
             let mut cpu = cpu(0, 1);
             cpu[56..60].copy_from_slice(&intid.to_le_bytes());
@@ -328,7 +339,8 @@ pub(crate) mod tests {
             let length = describe(&tables, None, None, None, [].into_iter(), [].into_iter(), &mut to).unwrap();
             let tree = device_tree::parse(&to[..length]).unwrap();
             let gic = tree.find_node("/interrupt-controller@8000000").unwrap();
-            assert_eq!(nodes::intid(&cells(&gic, "interrupts")), Some(described));
+            assert_eq!(nodes::intid(&cells(&gic, "interrupts")), described);
+            assert_eq!(gic.property(ASSUMED).is_some(), described == Some(MAINTENANCE));
         }
     }
 

@@ -150,6 +150,8 @@ pub struct Board {
     pub smmu: Option<Device>,
     /// INTID of the maintenance interrupt.
     pub maintenance: Option<u32>,
+    /// It is not in firmware's tables, but that of the architecture.
+    pub assumes_maintenance: bool,
     /// INTIDs of EL1's physical and virtual timers, and of EL2's physical one.
     pub timers: Option<[u32; 3]>,
 }
@@ -188,6 +190,12 @@ impl Board {
     /// Returns the memory that no serial port or frame buffer may overlap: RAM, and the spans `used` outside it.
     pub fn taken(&self, used: [&Span; 3]) -> Vec<Span, 19> {
         self.ram.iter().chain(used).filter(|span| !span.is_empty()).cloned().collect()
+    }
+
+    /// Reads the maintenance interrupt from the interrupt controller's node.
+    fn set_maintenance(&mut self, gic: &FdtNode<'static>) {
+        self.maintenance = intid(&cells(gic, "interrupts"));
+        self.assumes_maintenance = gic.property(described::ASSUMED).is_some();
     }
 
     /// Returns the physical address of the word in which a CPU waits for the address at which it starts, if it has one.
@@ -241,6 +249,7 @@ impl Board {
             // The first interrupt is the event queue's (binding `arm,smmu-v3`).
             smmu: smmu.and_then(|node| device(tree, node)),
             maintenance: None,
+            assumes_maintenance: false,
             timers: None,
         };
 
@@ -305,13 +314,13 @@ impl Board {
             let mut registers = registers::<9>(tree, gic).into_iter();
             let regions = cells(&gic, "#redistributor-regions").first().copied().unwrap_or(1) as usize;
             board.gic = registers.next().map(|gicd| Gic::V3 { gicd, gicr: registers.take(regions.min(8)).collect() });
-            board.maintenance = intid(&cells(&gic, "interrupts"));
+            board.set_maintenance(&gic);
         } else if let Some(gic) = Gicv2::find(tree) {
             match Gicv2::read(tree, gic) {
                 Ok(registers) => board.gic = Some(Gic::V2(registers)),
                 Err(why) => board.gic_obstacle = why,
             }
-            board.maintenance = intid(&cells(&gic, "interrupts"));
+            board.set_maintenance(&gic);
         }
         if board.gic.as_ref().is_some_and(|gic| gic.regions().any(|region| overlaps(&board.ram, region))) {
             (board.gic, board.gic_obstacle) = (None, GIC_IN_MEMORY);

@@ -19,6 +19,7 @@ use crate::arch::aarch64::host::board::Board;
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::sysreg::{isb, write_sysreg};
+use crate::console::log;
 use crate::vm::Vcpu;
 use behind::set_active;
 pub use behind::{BEHIND, in_front, linked, physical};
@@ -41,7 +42,12 @@ pub fn setup(board: &Board) -> Result<(), &'static str> {
         return Err("EL1's timers have other interrupts than the architecture recommends (PPI 30 and 27)");
     }
     TIMER.store(hypervisor, Ordering::Relaxed);
-    MAINTENANCE.store(board.maintenance.ok_or("the GIC has no maintenance interrupt")?, Ordering::Relaxed);
+    let maintenance =
+        board.maintenance.ok_or("the GIC has no maintenance interrupt, or ACPI tables give the usual one, INTID 25, to a timer")?;
+    if board.assumes_maintenance {
+        log!("the ACPI table MADT names no private maintenance interrupt of the GIC: INTID {maintenance} is assumed");
+    }
+    MAINTENANCE.store(maintenance, Ordering::Relaxed);
     if let Some(uart) = board.uart.as_ref().and_then(|uart| uart.intid) {
         UART.store(uart, Ordering::Relaxed);
     }
