@@ -31,6 +31,7 @@ mod reset;
 mod silence;
 #[cfg(test)]
 mod tests;
+mod trial;
 mod window;
 
 pub use address::{Address, ParseError};
@@ -44,6 +45,7 @@ pub use msix::{MAX_VECTORS, Msix, Table, Vector};
 pub use place::{Place, Space, Unmapped, place};
 pub use reset::{Reset, find_reset, is_virtio, virtio_common};
 pub use silence::{silence, stop_master, visit_decoded};
+pub use trial::answers_at;
 pub use window::Window;
 
 /// The smallest part of a BAR that can be mapped.

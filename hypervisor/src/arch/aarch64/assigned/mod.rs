@@ -236,7 +236,7 @@ fn place_bars(bridge: &HostBridge, config: &Config, bars: &[Option<Bar>; BARS], 
             let pci = bar.address(config, index);
             let to_cpu = |address, size| bridge.to_cpu(address, size).filter(|&cpu| cpu + size <= mmu::reach());
             let address = KEPT.lock().take(pci, *bar, to_cpu).map_err(Immovable::reason)?;
-            if bridge.is_memory_unknown() && !{ *config }.answers_at(address) {
+            if bridge.is_memory_unknown() && !{ *config }.answers_at(index, *bar, address) {
                 return Err("its registers are not at the addresses of its BARs");
             }
             (address, pci)

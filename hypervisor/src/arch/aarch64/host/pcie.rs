@@ -4,8 +4,7 @@
 use dtoolkit::Node;
 use dtoolkit::fdt::FdtNode;
 use heapless::Vec;
-use stile_pci::register::{COMMAND, MEMORY};
-use stile_pci::{Address, ConfigSpace, Immovable, Kept, PAGE};
+use stile_pci::{Address, Bar, ConfigSpace, Immovable, Kept, PAGE};
 
 use super::mmio::Mmio;
 use super::probe::{self, Probed};
@@ -146,21 +145,12 @@ impl HostBridge {
 pub struct Config(Mmio);
 
 impl Config {
-    /// Whether CPUs access the function's BAR at an address: something is there while the function decodes memory, and nothing otherwise.
-    /// Only before guests run.
-    pub fn answers_at(&mut self, address: u64) -> bool {
-        let registers = Mmio::new(address_space::device(address..address + PAGE));
-        let is_there = || probe::read(&registers, Probed { at: 0, wide: true }).is_some_and(|value| value != u32::MAX);
-        let command = self.read(COMMAND) & 0xffff;
-        let mut while_decoding = |decoding: u32| {
-            self.write(COMMAND, command & !MEMORY | decoding);
-            // The read completes the write.
-            self.read(COMMAND);
-            is_there()
-        };
-        let answers = !while_decoding(0) && while_decoding(MEMORY) && !while_decoding(0);
-        self.write(COMMAND, command);
-        answers
+    /// Whether CPUs access BAR `index` of the function at an address. Only before guests run.
+    pub fn answers_at(&mut self, index: usize, bar: Bar, address: u64) -> bool {
+        stile_pci::answers_at(self, index, bar, address, |page| {
+            let registers = Mmio::new(address_space::device(page..page + PAGE));
+            probe::read(&registers, Probed { at: 0, wide: true }).is_some_and(|value| value != u32::MAX)
+        })
     }
 }
 
