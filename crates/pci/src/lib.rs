@@ -28,6 +28,7 @@ mod msix;
 mod place;
 pub mod register;
 mod reset;
+mod scan;
 mod silence;
 #[cfg(test)]
 mod tests;
@@ -44,6 +45,7 @@ pub use misses::{Action, Misses};
 pub use msix::{MAX_VECTORS, Msix, Table, Vector};
 pub use place::{Place, Space, Unmapped, place};
 pub use reset::{Reset, find_reset, is_virtio, virtio_common};
+pub use scan::functions;
 pub use silence::{silence, stop_master, visit_decoded};
 pub use trial::answers_at;
 pub use window::Window;

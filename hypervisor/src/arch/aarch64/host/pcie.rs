@@ -1,9 +1,10 @@
 //! The board's PCI host bridge, as described by its device tree (bindings `pci-host-ecam-generic`, `pci-iommu`,
-//! `pci-msi`), and configuration space behind it. Bus 0 only: bridges are not crossed.
+//! `pci-msi`), and configuration space behind it. Functions of bus 0 are assigned; those of other buses are turned off only.
 
 use dtoolkit::Node;
 use dtoolkit::fdt::FdtNode;
 use heapless::Vec;
+use stile_pci::register::{HEADER, ID};
 use stile_pci::{Address, Bar, ConfigSpace, Immovable, Kept, PAGE};
 
 use super::mmio::Mmio;
@@ -13,13 +14,17 @@ use stile_firmware::nodes::{cells, spans};
 use stile_firmware::pci_map::PciMap;
 use stile_firmware::root_bridge::{MOST_WINDOWS, Window};
 
-/// Size of bus 0's configuration space.
+/// Size of a bus's configuration space.
 const BUS_SIZE: u64 = 1 << 20;
+/// Maximum number of buses.
+const MOST_BUSES: u64 = 256;
 
 /// A host bridge.
 pub struct HostBridge {
     /// Configuration space (ECAM), from bus 0 on.
     pub ecam: Span,
+    /// Number of buses that have configuration space: 1 to 256.
+    buses: u16,
     /// Windows of memory.
     windows: Vec<Window, MOST_WINDOWS>,
     /// BARs stay where firmware put them: it names only such memory as it has used.
@@ -43,9 +48,12 @@ impl HostBridge {
         /// Space code in the first cell of an address: 32-bit memory, and 64-bit memory.
         const SPACES: [u32; 2] = [0b10, 0b11];
         let ecam = spans::<1>(node).pop().filter(|ecam| ecam.end - ecam.start >= BUS_SIZE)?;
-        if cells(&node, "bus-range").first().is_some_and(|&first| first != 0) {
+        let range = cells(&node, "bus-range");
+        if range.first().is_some_and(|&first| first != 0) {
             return None;
         }
+        let last = range.get(1).map_or(MOST_BUSES - 1, |&last| last.into());
+        let buses = ((ecam.end - ecam.start) / BUS_SIZE).min(last + 1).min(MOST_BUSES) as u16;
         let spaces = if keeps_bars { &SPACES[..] } else { &SPACES[..1] };
         let ranges = cells(&node, "ranges");
         let window = |range: &[u32]| {
@@ -58,7 +66,7 @@ impl HostBridge {
         }
         let is_coherent = node.property("dma-coherent").is_some();
         let (streams, devices) = (PciMap::read(&node, "iommu-map", smmu), PciMap::read(&node, "msi-map", its));
-        Some(HostBridge { ecam, windows, keeps_bars, is_coherent, streams, devices })
+        Some(HostBridge { ecam, buses, windows, keeps_bars, is_coherent, streams, devices })
     }
 
     /// Windows of memory, for the log: addresses of CPUs.
@@ -76,19 +84,22 @@ impl HostBridge {
         self.memory().next().unwrap_or(0..0)
     }
 
-    /// Checks that configuration space answers, and does not overlap the board's `ram`.
+    /// Checks that bus 0's configuration space answers, and that no bus's overlaps the board's `ram`.
     ///
     /// # Errors
     /// Configuration space is not at the address that firmware's tables give.
     pub fn check(&self, ram: &[Span]) -> Result<(), &'static str> {
-        let bus = self.ecam.start..self.ecam.start + BUS_SIZE;
-        probe::claim("PCI host bridge's configuration space", &bus, ram, BUS_SIZE, 0).map(|_| ())
+        probe::claim("PCI host bridge's configuration space", &self.space(), ram, BUS_SIZE, 0).map(|_| ())
     }
 
-    /// Configuration space of a function on bus 0.
+    /// Configuration space of all buses.
+    fn space(&self) -> Span {
+        self.ecam.start..self.ecam.start + u64::from(self.buses) * BUS_SIZE
+    }
+
+    /// Configuration space of a function on one of the buses, after [`Self::check`].
     pub fn config(&self, function: Address) -> Config {
-        let bus = Mmio::new(address_space::device(self.ecam.start..self.ecam.start + BUS_SIZE));
-        Config(bus.at((function.ecam_offset() & (BUS_SIZE - 1)) as usize))
+        Config(Mmio::new(address_space::device(self.space())).at(function.ecam_offset() as usize))
     }
 
     /// PCI address of a CPU address in the first window.
@@ -115,10 +126,10 @@ impl HostBridge {
         self.devices.get(function.routing_id())
     }
 
-    /// Turns off decoding and bus mastering of all functions on bus 0, and thereby of those behind bridges. The function with the addresses
-    /// `screen`, which may be empty, keeps decoding memory.
+    /// Turns off decoding and bus mastering of all functions. Other root buses than bus 0 may be behind another SMMU, or none. The function with
+    /// the addresses `screen`, which may be empty, keeps decoding memory.
     pub fn silence(&self, screen: &Span) {
-        self.configs().for_each(|mut config| stile_pci::silence(&mut config, screen));
+        self.configs().chain(self.others()).for_each(|mut config| stile_pci::silence(&mut config, screen));
     }
 
     /// Adds the pages of BARs of functions that decode memory after [`Self::silence`]: host bridges, and those that a screen needs.
@@ -126,7 +137,7 @@ impl HostBridge {
     /// # Errors
     /// There are too many.
     pub fn reserve_decoded<const MOST: usize>(&self, kept: &mut Kept<MOST>) -> Result<(), Immovable> {
-        self.configs().try_for_each(|config| kept.reserve_decoded(&config, |address, size| self.to_cpu(address, size)))
+        self.configs().chain(self.others()).try_for_each(|config| kept.reserve_decoded(&config, |address, size| self.to_cpu(address, size)))
     }
 
     /// Turns off bus mastering of all functions on bus 0.
@@ -137,6 +148,16 @@ impl HostBridge {
     /// Configuration spaces of bus 0, also of functions that are not there.
     fn configs(&self) -> impl Iterator<Item = Config> {
         (0..=u8::MAX).map(|id| self.config(Address::from_routing_id(id.into())))
+    }
+
+    /// Configuration spaces of functions on other buses. Some bridges abort reads of those without a device.
+    fn others(&self) -> impl Iterator<Item = Config> {
+        let header = |address| {
+            let config = self.config(address);
+            let id = probe::read(&config.0, Probed { at: ID.into(), wide: true })?;
+            (id & 0xffff != 0xffff).then(|| config.read(HEADER))
+        };
+        stile_pci::functions(1..self.buses, header).map(|address| self.config(address))
     }
 }
 
