@@ -8,7 +8,7 @@
 //! | where the linker put the image | code; constants; data | execute; read; read and write |
 //! | beyond the image | the pages of the schedule that are in use | read and write |
 //!
-//! Nothing is both writable and executable but what firmware's runtime services use, in tables of their own
+//! Nothing is both writable and executable but the memory that firmware's runtime services use, in tables of their own
 //! ([`with_identity`]), and nothing is mapped twice except for the mappings that a back end's
 //! `mmu.rs` names.
 
@@ -218,7 +218,7 @@ pub fn add_page(address: u64, near: &Near) -> Result<bool, &'static str> {
 }
 
 /// Makes tables under which UEFI firmware's runtime services are called: Stile's own mappings from the direct map on, and below them
-/// `memory` and `devices` at their physical addresses, with all accesses. Returns the physical address of their root.
+/// `memory` with all accesses, and `devices` for reads and writes, at their physical addresses. Returns the physical address of the root.
 ///
 /// # Errors
 /// A description: no memory is left, or the addresses overlap, or are Stile's.
@@ -231,8 +231,13 @@ pub fn with_identity(memory: &[Span], devices: &[Span]) -> Result<u64, &'static 
             TableFrames.write(root, index, entry);
         }
         let mut table = PageTable::new(Foreign(*space.table.format()), space.table.geometry(), root).map_err(|_| NO_TABLES)?;
-        for (spans, memory) in [(memory, MemoryType::Normal), (devices, MemoryType::Device)] {
-            let attributes = Attributes { memory, permissions: Permissions::ALL };
+        let kinds = [
+            (memory, Attributes { memory: MemoryType::Normal, permissions: Permissions::ALL }),
+            // Instructions may be fetched speculatively from executable pages, and reads of a device may have effects (Arm ARM, Device
+            // memory).
+            (devices, Attributes { memory: MemoryType::Device, permissions: Permissions::READ_WRITE }),
+        ];
+        for (spans, attributes) in kinds {
             for span in spans {
                 if span.end > Arch::PHYSMAP & TRANSLATED {
                     return Err("firmware's addresses are Stile's");
