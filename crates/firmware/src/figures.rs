@@ -173,20 +173,28 @@ pub fn part(document: &[u8], index: usize) -> Option<Vec<u8, PART>> {
     Some(part)
 }
 
-/// A missing or damaged part.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Damaged;
+/// Why parts are no document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A part is missing, damaged or too long, or does not belong to the others.
+    Damaged,
+    /// Firmware can't read a part; the next start may.
+    Unreadable,
+}
 
-/// Joins the parts of a document in `to`. `read` reads the part with an index, as far as there is room, and returns its length. Returns
+use Fault::Damaged;
+
+/// Joins the parts of a document in `to`. `read` reads the part with an index, and returns its length; `None` if there is none. Returns
 /// `None` if there is no first part.
 ///
 /// # Errors
-/// A part is missing or damaged, or does not belong to the others, or `to` has no room; or the document is not text.
-pub fn join(mut read: impl FnMut(usize, &mut [u8; PART]) -> Option<usize>, to: &mut [u8]) -> Result<Option<&[u8]>, Damaged> {
+/// A part is missing or damaged, or does not belong to the others, or `to` has no room; or the document is not text; or the fault of
+/// `read`.
+pub fn join(mut read: impl FnMut(usize, &mut [u8; PART]) -> Result<Option<usize>, Fault>, to: &mut [u8]) -> Result<Option<&[u8]>, Fault> {
     let (mut length, mut index, mut first) = (0, 0, None);
     loop {
         let mut bytes = [0; PART];
-        let Some(size) = read(index, &mut bytes) else {
+        let Some(size) = read(index, &mut bytes)? else {
             return if index == 0 { Ok(None) } else { Err(Damaged) };
         };
         let part = bytes.get(..size).ok_or(Damaged)?;
@@ -284,12 +292,12 @@ mod tests {
         }
     }
 
-    fn joined(parts: &[Vec<u8, PART>]) -> Result<Option<vec::Vec<u8>>, Damaged> {
+    fn joined(parts: &[Vec<u8, PART>]) -> Result<Option<vec::Vec<u8>>, Fault> {
         let mut to = vec![0; LONGEST];
         let read = |index: usize, to: &mut [u8; PART]| {
-            let part = parts.get(index)?;
+            let Some(part) = parts.get(index) else { return Ok(None) };
             to[..part.len()].copy_from_slice(part);
-            Some(part.len())
+            Ok(Some(part.len()))
         };
         join(read, &mut to).map(|document| document.map(<[u8]>::to_vec))
     }
@@ -324,13 +332,27 @@ mod tests {
             join(
                 |_, to| {
                     to[..112].copy_from_slice(&parts[0]);
-                    Some(112)
+                    Ok(Some(112))
                 },
                 &mut [0; 99]
             ),
             Err(Damaged)
         );
-        assert_eq!(join(|_, _| Some(PART + 1), &mut [0; 99]), Err(Damaged));
+        assert_eq!(join(|_, _| Ok(Some(PART + 1)), &mut [0; 99]), Err(Damaged));
+    }
+
+    #[test]
+    fn an_unreadable_part_is_not_missing() {
+        let parts = parts(&[b'x'; 3 * PIECE]);
+        for fault in [Fault::Unreadable, Damaged] {
+            for faulty in 0..3 {
+                let read = |index: usize, to: &mut [u8; PART]| {
+                    to[..PART].copy_from_slice(&parts[index]);
+                    if index == faulty { Err(fault) } else { Ok(Some(PART)) }
+                };
+                assert_eq!(join(read, &mut [0; LONGEST]), Err(fault));
+            }
+        }
     }
 
     proptest! {
@@ -346,9 +368,9 @@ mod tests {
             let mut to = vec![0; 2000];
             let mut bytes = seed.iter();
             let read = |index: usize, to: &mut [u8; PART]| {
-                let part = bytes.next()?;
+                let Some(part) = bytes.next() else { return Ok(None) };
                 to[..12].copy_from_slice(&[b'S', b'T', b'I', b'F', index as u8, count, 0, 0, 1, 2, 3, 4]);
-                Some((12 + part.len()).min(PART))
+                Ok(Some((12 + part.len()).min(PART)))
             };
             let _ = join(read, &mut to);
         }

@@ -2,7 +2,7 @@
 //!
 //! A bench stick is a partition with the folder [`FOLDER`] that can be written to. No other image reads a variable.
 
-use stile_firmware::figures::{MOST_PARTS, PART, join};
+use stile_firmware::figures::{Fault, MOST_PARTS, PART, join};
 use stile_firmware::runtime::Runtime;
 use uefi_raw::protocol::file_system::{FileAttribute, FileMode, FileProtocolV1, FileSystemInfo};
 use uefi_raw::table::boot::BootServices;
@@ -39,13 +39,14 @@ pub fn name(part: usize) -> [u16; NAME_LEN] {
 }
 
 /// Stores the figures of an earlier start, if there are any, on the medium from which firmware loaded the program `handle`, and ends the
-/// machine. Else returns the address of SetVariable if the medium can take figures: the image is a bench stick's. `to` is space for them.
+/// machine. Else returns the address of SetVariable if the medium and the variables can take figures: the image is a bench stick's, and
+/// firmware has no figures that it can't read. `to` is space for them.
 pub fn deliver(system: &SystemTable, boot: &BootServices, handle: Handle, to: &mut [u8]) -> Option<u64> {
     let root = root_directory(boot, handle)?;
     let mut path = Path::new();
     path.add(FOLDER);
     let folder = open(root, &path, FileMode::READ).map(close);
-    let is_writable = folder.is_some() && !is_read_only(root);
+    let mut is_writable = folder.is_some() && !is_read_only(root);
     // SAFETY: the table of runtime services is valid while boot services are.
     let services = unsafe { &*system.runtime_services };
     let result = is_writable.then(|| join(|part, bytes| read(services, part, bytes), to));
@@ -70,9 +71,13 @@ pub fn deliver(system: &SystemTable, boot: &BootServices, handle: Handle, to: &m
             }
             end(system, boot, services)
         }
-        Some(Err(_)) => {
+        Some(Err(Fault::Damaged)) => {
             say(system, "\r\nStile: the figures of the last start are damaged, and are removed\r\n");
             remove(services);
+        }
+        Some(Err(Fault::Unreadable)) => {
+            say(system, "\r\nStile: firmware can't read the figures of the last start, and keeps them. New ones are not stored.\r\n");
+            is_writable = false;
         }
         Some(Ok(None)) | None => {}
     }
@@ -85,13 +90,18 @@ pub fn runtime(set_variable: Option<u64>, map: &[u8], descriptor: usize) -> Opti
     Runtime::new(set_variable?, map, descriptor)
 }
 
-/// Reads a part. Returns its length.
-fn read(services: &RuntimeServices, part: usize, to: &mut [u8; PART]) -> Option<usize> {
+/// Reads a part. Returns its length; `None` if there is none.
+fn read(services: &RuntimeServices, part: usize, to: &mut [u8; PART]) -> Result<Option<usize>, Fault> {
     let (name, mut size) = (name(part), to.len());
     // SAFETY: boot services have not ended, so that runtime services are at their addresses; the name is NUL-terminated, and the buffer has
     // `size` bytes.
     let status = unsafe { (services.get_variable)(name.as_ptr(), &VENDOR, core::ptr::null_mut(), &mut size, to.as_mut_ptr()) };
-    (status == Status::SUCCESS).then_some(size)
+    match status {
+        Status::SUCCESS => Ok(Some(size)),
+        Status::NOT_FOUND => Ok(None),
+        Status::BUFFER_TOO_SMALL => Err(Fault::Damaged),
+        _ => Err(Fault::Unreadable),
+    }
 }
 
 /// Removes all parts.

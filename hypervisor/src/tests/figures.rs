@@ -25,9 +25,9 @@ fn kept(operations: usize, passed: bool) -> Option<String> {
     let variables = VARIABLES.lock().unwrap().take().unwrap();
     let mut to = vec![0; LONGEST];
     let read = |part: usize, to: &mut [u8; _]| {
-        let data = variables.get(part).filter(|data| !data.is_empty())?;
+        let Some(data) = variables.get(part).filter(|data| !data.is_empty()) else { return Ok(None) };
         to[..data.len()].copy_from_slice(data);
-        Some(data.len())
+        Ok(Some(data.len()))
     };
     join(read, &mut to).unwrap().map(|document| String::from_utf8(document.to_vec()).unwrap())
 }
