@@ -9,6 +9,8 @@
 //! | 8 to 11 | checksum of the whole document (FNV-1a with 32 bits), little-endian |
 //! | the others | its piece of the document: [`PIECE`] bytes, in the last part 1 to as many |
 
+pub mod delivery;
+
 use core::fmt::{self, Write};
 
 use heapless::Vec;

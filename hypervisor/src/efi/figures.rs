@@ -2,7 +2,7 @@
 //!
 //! A bench stick is a partition with the folder [`FOLDER`] that can be written to. No other image reads a variable.
 
-use stile_firmware::figures::{Fault, MOST_PARTS, PART, join};
+use stile_firmware::figures::{Fault, MOST_PARTS, PART, delivery, join};
 use stile_firmware::runtime::Runtime;
 use uefi_raw::protocol::file_system::{FileAttribute, FileMode, FileProtocolV1, FileSystemInfo};
 use uefi_raw::table::boot::BootServices;
@@ -31,6 +31,9 @@ const MOST_FILES: u32 = 999;
 /// Size of a buffer for a path: 16-bit characters and a NUL.
 const PATH: usize = 24;
 
+/// Message of a start that goes on to measure, as it would else do the same as the last one for ever.
+const IS_LEFT: &str = "Firmware refuses to remove its copy of them. Stile measures, and the next start may find the old figures again.\r\n";
+
 /// NUL-terminated name of a part's variable.
 pub fn name(part: usize) -> [u16; NAME_LEN] {
     let mut name = [0; NAME_LEN];
@@ -50,30 +53,35 @@ pub fn deliver(system: &SystemTable, boot: &BootServices, handle: Handle, to: &m
     // SAFETY: the table of runtime services is valid while boot services are.
     let services = unsafe { &*system.runtime_services };
     let result = is_writable.then(|| join(|part, bytes| read(services, part, bytes), to));
+    let written = match result {
+        Some(Ok(Some(document))) => Some(write(root, path, document)),
+        _ => None,
+    };
+    close(root);
     match result {
-        Some(Ok(Some(document))) => {
-            let written = write(root, path, document);
-            close(root);
-            match written {
-                Some(path) => {
-                    remove(services);
-                    say(system, "\r\nStile: the figures of the last start are in ");
-                    path.show(system);
-                    say(system, " on this stick. Remove it, or start from it again to measure again.\r\n");
-                }
-                None => {
-                    say(
-                        system,
-                        "\r\nStile: the figures of the last start can't be written to this stick: its partition is full, or faulty.\r\n",
-                    );
-                    say(system, "Firmware keeps them. Start from a bench stick with space to get them.\r\n");
-                }
+        Some(Ok(Some(_))) => {
+            let Some(path) = written.flatten() else {
+                say(
+                    system,
+                    "\r\nStile: the figures of the last start can't be written to this stick: its partition is full, or faulty.\r\n",
+                );
+                say(system, "Firmware keeps them. Start from a bench stick with space to get them.\r\n");
+                end(system, boot, services)
+            };
+            say(system, "\r\nStile: the figures of the last start are in ");
+            path.show(system);
+            if remove(services) {
+                say(system, " on this stick. Remove it, or start from it again to measure again.\r\n");
+                end(system, boot, services)
             }
-            end(system, boot, services)
+            say(system, " on this stick.\r\n");
+            say(system, IS_LEFT);
         }
         Some(Err(Fault::Damaged)) => {
             say(system, "\r\nStile: the figures of the last start are damaged, and are removed\r\n");
-            remove(services);
+            if !remove(services) {
+                say(system, IS_LEFT);
+            }
         }
         Some(Err(Fault::Unreadable)) => {
             say(system, "\r\nStile: firmware can't read the figures of the last start, and keeps them. New ones are not stored.\r\n");
@@ -81,7 +89,6 @@ pub fn deliver(system: &SystemTable, boot: &BootServices, handle: Handle, to: &m
         }
         Some(Ok(None)) | None => {}
     }
-    close(root);
     is_writable.then_some(services.set_variable as usize as u64)
 }
 
@@ -104,13 +111,14 @@ fn read(services: &RuntimeServices, part: usize, to: &mut [u8; PART]) -> Result<
     }
 }
 
-/// Removes all parts.
-fn remove(services: &RuntimeServices) {
-    for part in 0..MOST_PARTS {
-        let name = name(part);
-        // SAFETY: as of `read`; without data, the variable is deleted, or there is none.
-        let _ = unsafe { (services.set_variable)(name.as_ptr(), &VENDOR, ATTRIBUTES, 0, core::ptr::null()) };
-    }
+/// Removes all parts. Returns whether none is left.
+fn remove(services: &RuntimeServices) -> bool {
+    let is_there = |part| !matches!(read(services, part, &mut [0; PART]), Ok(None));
+    delivery::remove(is_there, |part, by_attributes| {
+        let (name, attributes) = (name(part), if by_attributes { ATTRIBUTES } else { VariableAttributes::empty() });
+        // SAFETY: as of `read`; without data or attributes, the variable is deleted, or stays.
+        let _ = unsafe { (services.set_variable)(name.as_ptr(), &VENDOR, attributes, 0, core::ptr::null()) };
+    })
 }
 
 /// Writes a file of its own to the folder. Returns its path; `None` if that fails.
