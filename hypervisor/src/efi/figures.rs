@@ -26,8 +26,6 @@ const _: () = assert!(MOST_PARTS <= 26);
 
 /// Folder of the partition.
 const FOLDER: &str = stile_config::boot::FIGURES;
-/// Number of files that the folder takes, `1.JSON` and so on.
-const MOST_FILES: u32 = 999;
 /// Size of a buffer for a path: 16-bit characters and a NUL.
 const PATH: usize = 24;
 
@@ -49,7 +47,7 @@ pub fn deliver(system: &SystemTable, boot: &BootServices, handle: Handle, to: &m
     let mut path = Path::new();
     path.add(FOLDER);
     let folder = open(root, &path, FileMode::READ).map(close);
-    let mut is_writable = folder.is_some() && !is_read_only(root);
+    let mut is_writable = folder.is_ok() && !is_read_only(root);
     // SAFETY: the table of runtime services is valid while boot services are.
     let services = unsafe { &*system.runtime_services };
     let result = is_writable.then(|| join(|part, bytes| read(services, part, bytes), to));
@@ -123,8 +121,20 @@ fn remove(services: &RuntimeServices) -> bool {
 
 /// Writes a file of its own to the folder. Returns its path; `None` if that fails.
 fn write(root: *mut FileProtocolV1, folder: Path, document: &[u8]) -> Option<Path> {
-    let path = (1..=MOST_FILES).map(|number| folder.file(number)).find(|path| open(root, path, FileMode::READ).map(close).is_none())?;
-    let file = open(root, &path, FileMode::CREATE.union(FileMode::READ).union(FileMode::WRITE))?;
+    let number = delivery::free_number(|number| match open(root, &folder.file(number), FileMode::READ) {
+        Ok(file) => {
+            close(file);
+            Some(true)
+        }
+        Err(Status::NOT_FOUND) => Some(false),
+        Err(_) => None,
+    })?;
+    let path = folder.file(number);
+    let file = open(root, &path, FileMode::CREATE.union(FileMode::READ).union(FileMode::WRITE)).ok()?;
+    if !is_empty(file) {
+        close(file);
+        return None;
+    }
     let mut size = document.len();
     // SAFETY: firmware opened the file, and the document has `size` bytes.
     let status = unsafe { ((*file).write)(file, &mut size, document.as_ptr().cast()) };
@@ -140,6 +150,15 @@ fn write(root: *mut FileProtocolV1, folder: Path, document: &[u8]) -> Option<Pat
     is_written.then_some(path)
 }
 
+/// Whether a file has no bytes.
+fn is_empty(file: *mut FileProtocolV1) -> bool {
+    let mut size = u64::MAX;
+    // SAFETY: firmware opened the file. This position is its end (UEFI Specification, EFI_FILE_PROTOCOL.SetPosition).
+    let status = unsafe { ((*file).set_position)(file, u64::MAX) };
+    // SAFETY: firmware opened the file.
+    status == Status::SUCCESS && unsafe { ((*file).get_position)(file, &mut size) } == Status::SUCCESS && size == 0
+}
+
 /// Whether a file system can't be written to, as on a CD-ROM.
 fn is_read_only(root: *mut FileProtocolV1) -> bool {
     /// The information, and its label, whose length firmware chooses.
@@ -153,11 +172,16 @@ fn is_read_only(root: *mut FileProtocolV1) -> bool {
     status != Status::SUCCESS || unsafe { (*buffer.0.as_ptr().cast::<FileSystemInfo>()).read_only } != Boolean::FALSE
 }
 
-fn open(root: *mut FileProtocolV1, path: &Path, mode: FileMode) -> Option<*mut FileProtocolV1> {
+/// Opens a file or folder. Errors are firmware's status.
+fn open(root: *mut FileProtocolV1, path: &Path, mode: FileMode) -> Result<*mut FileProtocolV1, Status> {
     let mut file = core::ptr::null_mut();
     // SAFETY: firmware opened the root directory; the path is NUL-terminated.
     let status = unsafe { ((*root).open)(root, &mut file, path.text.as_ptr(), mode, FileAttribute::empty()) };
-    (status == Status::SUCCESS && !file.is_null()).then_some(file)
+    match status {
+        Status::SUCCESS if file.is_null() => Err(Status::DEVICE_ERROR),
+        Status::SUCCESS => Ok(file),
+        status => Err(status),
+    }
 }
 
 fn close(file: *mut FileProtocolV1) {

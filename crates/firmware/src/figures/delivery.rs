@@ -2,6 +2,9 @@
 
 use super::MOST_PARTS;
 
+/// Maximum number of a file: the folder has `1.JSON` and so on.
+pub const MOST_FILES: u32 = 999;
+
 /// Removes all parts, the first one first: without it, the others are no document. `is_there` says whether firmware has a part, and
 /// `delete` deletes one, by the attributes that Stile sets; by none if it is still there, as firmware may refuse a change of attributes.
 /// Returns whether no part is left.
@@ -16,6 +19,17 @@ pub fn remove(is_there: impl Fn(usize) -> bool, mut delete: impl FnMut(usize, bo
         is_left |= is_there(part);
     }
     !is_left
+}
+
+/// Returns the number of the first file that does not exist. `exists` says whether one does; `None`: that is not known, and neither then is a
+/// number.
+pub fn free_number(mut exists: impl FnMut(u32) -> Option<bool>) -> Option<u32> {
+    for number in 1..=MOST_FILES {
+        if !exists(number)? {
+            return Some(number);
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -45,5 +59,14 @@ mod tests {
         assert_eq!(removed(&[0, 1], |_, by_attributes| by_attributes), (true, vec![], 4), "other attributes");
         assert_eq!(removed(&[0, 1], |part, _| part == 0), (false, vec![0], 3));
         assert_eq!(removed(&[0, 1], |_, _| true), (false, vec![0, 1], 4));
+    }
+
+    #[test]
+    fn a_file_may_exist_that_can_not_be_opened() {
+        assert_eq!(free_number(|_| Some(false)), Some(1));
+        assert_eq!(free_number(|number| Some(number < 7)), Some(7));
+        assert_eq!(free_number(|number| (number != 3).then_some(number < 7)), None);
+        assert_eq!(free_number(|number| Some(number < MOST_FILES)), Some(MOST_FILES));
+        assert_eq!(free_number(|_| Some(true)), None);
     }
 }
