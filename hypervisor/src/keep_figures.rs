@@ -3,7 +3,7 @@
 
 use core::fmt;
 
-use stile_firmware::figures::{Document, MOST_PARTS, part};
+use stile_firmware::figures::{Document, PIECE, part};
 
 use crate::arch::Arch;
 use crate::arch::contract::Host;
@@ -44,12 +44,14 @@ pub fn keep(passed: bool) {
     console::flush();
 }
 
-/// Stores all parts, or none. Errors are firmware's status.
+/// Stores all parts, or none; the first part last, without which the next start finds no figures but removes the others. Errors are firmware's
+/// status.
 fn store(document: &[u8]) -> Result<(), usize> {
-    for index in 0..MOST_PARTS {
+    let count = document.len().div_ceil(PIECE);
+    for index in (0..count).rev() {
         let Some(part) = part(document, index) else { break };
         if let Err(status) = Arch::set_variable(index, &part) {
-            for written in 0..index {
+            for written in index + 1..count {
                 let _ = Arch::set_variable(written, &[]);
             }
             return Err(status);

@@ -85,7 +85,9 @@ pub fn deliver(system: &SystemTable, boot: &BootServices, handle: Handle, to: &m
             say(system, "\r\nStile: firmware can't read the figures of the last start, and keeps them. New ones are not stored.\r\n");
             is_writable = false;
         }
-        Some(Ok(None)) | None => {}
+        // A store or a removal that was interrupted leaves parts without the first one.
+        Some(Ok(None)) => _ = remove(services),
+        None => {}
     }
     is_writable.then_some(services.set_variable as usize as u64)
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use stile_firmware::figures::{Document, LONGEST, PIECE, join};
 
 use super::take_line;
-use crate::arch::fake::{FULL, VARIABLES};
+use crate::arch::fake::{FAULTY, FULL, VARIABLES};
 use crate::{figures, keep_figures};
 
 /// Measures this number of operations, and returns the document that firmware keeps.
@@ -22,6 +22,11 @@ fn kept(operations: usize, passed: bool) -> Option<String> {
     }
     keep_figures::keep(passed);
     keep_figures::keep(passed);
+    found()
+}
+
+/// The document that the next start finds.
+fn found() -> Option<String> {
     let variables = VARIABLES.lock().unwrap().take().unwrap();
     let mut to = vec![0; LONGEST];
     let read = |part: usize, to: &mut [u8; _]| {
@@ -48,6 +53,13 @@ fn figures_are_kept_until_the_next_start() {
         assert_eq!(kept(300, true).is_some(), full == parts);
     }
     FULL.store(usize::MAX, Ordering::SeqCst);
+    // Firmware faults: there are no figures, rather than damaged ones.
+    for faulty in 0..parts {
+        FAULTY.store(faulty, Ordering::SeqCst);
+        assert!(std::panic::catch_unwind(|| kept(300, true)).is_err());
+        assert_eq!(found(), None);
+    }
+    FAULTY.store(usize::MAX, Ordering::SeqCst);
     // A machine that does not measure has no figures.
     *VARIABLES.lock().unwrap() = Some(Vec::new());
     keep_figures::keep(true);

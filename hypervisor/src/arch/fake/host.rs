@@ -94,6 +94,9 @@ pub static VARIABLES: Mutex<Option<Vec<Vec<u8>>>> = Mutex::new(None);
 /// The part of the figures for which the firmware has no room.
 pub static FULL: AtomicUsize = AtomicUsize::new(usize::MAX);
 
+/// The part of the figures at which the firmware faults.
+pub static FAULTY: AtomicUsize = AtomicUsize::new(usize::MAX);
+
 thread_local! {
     /// Called when a CPU is idle: the test generates an interrupt.
     pub static NOTHING_TO_DO: Cell<fn()> = const { Cell::new(|| panic!("nothing to do, and nothing will happen")) };
@@ -143,6 +146,7 @@ impl Host for Arch {
     }
 
     fn set_variable(part: usize, data: &[u8]) -> Result<(), usize> {
+        assert_ne!(part, FAULTY.load(Ordering::SeqCst), "firmware faults");
         let mut variables = VARIABLES.lock().unwrap();
         let variables = variables.as_mut().ok_or(2_usize)?;
         variables.resize(variables.len().max(part + 1), Vec::new());

@@ -11,7 +11,7 @@ mod snapshot;
 mod vcpu;
 mod vm;
 
-pub use host::{BUSY, FULL, INPUT, LINE, MEMORY, NOTHING_TO_DO, PoweredOff, SENDS, VARIABLES, pass};
+pub use host::{BUSY, FAULTY, FULL, INPUT, LINE, MEMORY, NOTHING_TO_DO, PoweredOff, SENDS, VARIABLES, pass};
 pub use physical_cpu::{CONFINED, Cpu, Identity, Local};
 pub use platform::HELD;
 pub use snapshot::{ADVANCED, PREPARED};
