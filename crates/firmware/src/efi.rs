@@ -19,6 +19,9 @@ const DEVICES: [u32; 2] = [11, 12];
 /// EFI_MEMORY_TYPE of memory that is neither free nor faulty: runtime services' code and data, ACPI tables and their storage.
 const KEPT: [u32; 4] = [5, 6, 9, 10];
 
+/// EFI_MEMORY_TYPE of memory of ACPI: tables, and their storage.
+const ACPI: [u32; 2] = [9, 10];
+
 fn is_free(kind: u32, attributes: u64) -> bool {
     FREE.contains(&kind) && attributes & RUNTIME == 0
 }
@@ -64,11 +67,13 @@ pub fn reserved(map: &[u8], descriptor: usize) -> impl Iterator<Item = Range<u64
     joined(map, descriptor, |kind, attributes| !(DEVICES.contains(&kind) || is_free(kind, attributes)))
 }
 
-/// Addresses that runtime services use: memory, or `devices` and other memory that is not cacheable, such as flash.
+/// Addresses that runtime services use: memory, or `devices` and other memory that is not cacheable, such as flash. Cacheable memory of ACPI
+/// belongs to them: some firmware's services have data there.
 pub fn runtime(map: &[u8], descriptor: usize, devices: bool) -> impl Iterator<Item = Range<u64>> + Clone {
     joined(map, descriptor, move |kind, attributes| {
         let is_device = DEVICES.contains(&kind) || attributes & WRITE_BACK == 0;
-        attributes & RUNTIME != 0 && is_device == devices
+        let is_used = attributes & RUNTIME != 0 || (ACPI.contains(&kind) && !is_device);
+        is_used && is_device == devices
     })
 }
 

@@ -8,7 +8,7 @@ use heapless::Vec;
 use crate::efi;
 
 /// Maximum number of runs of addresses of a kind. EDK2 has some 10.
-const MOST: usize = 48;
+const MOST: usize = 64;
 /// Maximum size of all addresses in bytes: more than any firmware's, and a bound on the tables that map them.
 const LARGEST: u64 = 1 << 30;
 const PAGE: u64 = 4096;
@@ -18,7 +18,7 @@ const PAGE: u64 = 4096;
 pub struct Runtime {
     /// Address of SetVariable.
     pub set_variable: u64,
-    /// Pages of cacheable memory with code and data.
+    /// Pages of cacheable memory with code and data, and ACPI's.
     pub memory: Vec<Range<u64>, MOST>,
     /// Pages of devices, such as flash.
     pub devices: Vec<Range<u64>, MOST>,
@@ -68,6 +68,21 @@ mod tests {
         assert_eq!((&runtime.memory[..], &runtime.devices[..]), (&[0x1000..0x4000][..], &[0x400_0000..0x401_0000][..]));
         assert_eq!(Runtime::new(0x4000, &map, 40), None, "outside");
         assert_eq!(Runtime::new(0x400_0000, &map, 40), None, "a device");
+    }
+
+    #[test]
+    fn services_may_use_memory_of_acpi() {
+        let map = map(&[
+            (5, 0x1000, 1, RUNTIME | 8),
+            (10, 0x2000, 1, 0xf),
+            (9, 0x4000, 2, 8),
+            (10, 0x8000, 1, 7),
+            (10, 0xa000, 1, RUNTIME | 1),
+            (4, 0xc000, 1, 8),
+            (0, 0xe000, 1, 8),
+        ]);
+        let runtime = Runtime::new(0x1000, &map, 40).unwrap();
+        assert_eq!((&runtime.memory[..], &runtime.devices[..]), (&[0x1000..0x3000, 0x4000..0x6000][..], &[0xa000..0xb000][..]));
     }
 
     #[test]
