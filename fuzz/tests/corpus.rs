@@ -43,6 +43,7 @@ targets! {
     boot_loader: "boot-loader",
     disk: "disk",
     efi: "efi",
+    figures: "figures",
     acpi: "acpi",
     device_tree: "device-tree",
     multiboot: "multiboot",

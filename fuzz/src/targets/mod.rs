@@ -11,6 +11,7 @@ mod decode;
 mod devices;
 mod disk;
 mod efi;
+mod figures;
 mod firmware;
 mod flash;
 mod interrupts;
@@ -49,6 +50,7 @@ pub const ALL: &[Target] = &[
     disk::BOOT_LOADER,
     disk::DISK,
     efi::EFI,
+    figures::FIGURES,
     firmware::ACPI,
     firmware::DEVICE_TREE,
     firmware::MULTIBOOT,
