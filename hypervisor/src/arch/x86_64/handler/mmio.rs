@@ -1,8 +1,6 @@
 //! EPT violations: accesses to devices by any instruction (crate `stile-x86-decode`), untouched RAM, and pages
 //! write-protected by `protected.rs`.
 
-use core::ops::ControlFlow;
-
 use stile_apic::offset;
 use stile_bus::{Hit, Slot};
 use stile_ledger::RowId;
@@ -57,6 +55,9 @@ fn row_on_bus(cpu: &mut Cpu, address: u64, write: bool) -> RowId {
     let device = region(cpu, address).and_then(|slot| cpu.vcpu().vm().devices.buses.memory.device(slot));
     if device == Some(Device::IoApic) {
         return rows::io_apic(write);
+    }
+    if let Some(row) = cpu.vcpu().vm().arch.served.and_then(|served| served_row(served, device, address, write)) {
+        return row;
     }
     cpu.loaded().ledger().row_for(reason::MMIO, key::page(address, write))
 }
@@ -195,14 +196,14 @@ pub enum Access {
 
 /// Emulates an access to a guest-physical address. All general registers are in the frame.
 pub fn access(cpu: &mut WholeCpu, address: u64, kind: Access, write: bool) -> Outcome {
-    let row = match cpu.vcpu().vm().arch.served {
-        _ if is_local_apic(cpu, address) => rows::local_apic(write),
-        None => row_on_bus(cpu, address, write),
-        Some(served) => match served_access(cpu, served, address, kind, write) {
-            ControlFlow::Continue(row) => row,
-            ControlFlow::Break(outcome) => return outcome,
-        },
-    };
+    let is_local_apic = is_local_apic(cpu, address);
+    if !is_local_apic
+        && let Some(served) = cpu.vcpu().vm().arch.served
+        && let Some(outcome) = served_access(cpu, served, address, kind, write)
+    {
+        return outcome;
+    }
+    let row = if is_local_apic { rows::local_apic(write) } else { row_on_bus(cpu, address, write) };
     if inject::was_delivering() || kind != Access::Data {
         return unusual(cpu, row, address, kind, write);
     }
@@ -210,36 +211,34 @@ pub fn access(cpu: &mut WholeCpu, address: u64, kind: Access, write: bool) -> Ou
 }
 
 /// Handles an access to a window on a client's RAM, which fills or maps a bounded part, and a load that waits for a server: the guest
-/// retries both. Returns the ledger's row of all others.
+/// retries both. `None`: it is neither.
 #[cold]
 #[inline(never)]
-fn served_access(cpu: &mut WholeCpu, served: &Served, address: u64, kind: Access, write: bool) -> ControlFlow<Outcome, RowId> {
+fn served_access(cpu: &mut WholeCpu, served: &Served, address: u64, kind: Access, write: bool) -> Option<Outcome> {
     if served::touch(cpu.vcpu().vm(), address) {
-        return ControlFlow::Break(if inject::deliver_again() {
+        return Some(if inject::deliver_again() {
             exception::resume_or_leave(cpu, rows::MMIO_FIRST_TOUCH)
         } else {
             Outcome::again(rows::MMIO_FIRST_TOUCH)
         });
     }
-    let row = served_row(cpu, served, address, write);
     let is_load = kind == Access::Data && !write && !inject::was_delivering();
     if !is_load || !served.must_wait(address) {
-        return ControlFlow::Continue(row);
+        return None;
     }
     // As in HLT: what ends the wait wakes the vCPU, and so does each of its interrupts, which it may take before the load.
     cpu.leave = Leave::Wait;
-    ControlFlow::Break(Outcome::leave(row))
+    Some(Outcome::leave(row_on_bus(cpu, address, write)))
 }
 
-/// The ledger's row of an access by a VM that serves devices, or is served some.
-fn served_row(cpu: &mut Cpu, served: &Served, address: u64, write: bool) -> RowId {
-    let device = region(cpu, address).and_then(|slot| cpu.vcpu().vm().devices.buses.memory.device(slot));
-    match device {
-        Some(Device::HostBridge) if served.has_bar(address) && write && served::is_kick(address) => rows::MMIO_VIRTIO_KICK,
-        Some(Device::HostBridge) if served.has_bar(address) => rows::MMIO_VIRTIO,
-        Some(Device::ServerPages) if write && served::is_completion(address) => rows::MMIO_SERVER_COMPLETION,
-        Some(Device::ServerPages) => rows::MMIO_SERVER,
-        _ => row_on_bus(cpu, address, write),
+/// The ledger's row of an access to a device that is served, or to one that the VM serves.
+fn served_row(served: &Served, device: Option<Device>, address: u64, write: bool) -> Option<RowId> {
+    match device? {
+        Device::HostBridge if served.has_bar(address) && write && served::is_kick(address) => Some(rows::MMIO_VIRTIO_KICK),
+        Device::HostBridge if served.has_bar(address) => Some(rows::MMIO_VIRTIO),
+        Device::ServerPages if write && served::is_completion(address) => Some(rows::MMIO_SERVER_COMPLETION),
+        Device::ServerPages => Some(rows::MMIO_SERVER),
+        _ => None,
     }
 }
 

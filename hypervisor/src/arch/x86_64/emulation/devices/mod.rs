@@ -41,8 +41,6 @@ devices! {
     IoApic => &vm.arch.io_apic,
     /// BARs and configuration space of PCI functions.
     HostBridge => &HostBridge,
-    /// Registers of the devices that the VM serves.
-    ServerPages => &ServerPages,
     /// 8254 and the speaker's port.
     Pit => &vm.arch.devices.pit,
     /// Both 8259s.
@@ -67,6 +65,8 @@ devices! {
     TestEntry => &TestEntry,
     /// Device that ends the VM with a status.
     DebugExit => &DebugExit,
+    /// Registers of the devices that the VM serves.
+    ServerPages => &ServerPages,
 }
 
 /// PC-specific devices of a VM.

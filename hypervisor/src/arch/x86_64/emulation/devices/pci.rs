@@ -77,10 +77,14 @@ impl Device for HostBridge {
 pub struct ServerPages;
 
 impl Device for ServerPages {
+    #[cold]
+    #[inline(never)]
     fn read(&self, cpu: &mut Cpu, offset: u64, _bytes: u64) -> u64 {
         cpu.vcpu().vm().arch.served.map_or(0, |served| served.read_register(offset))
     }
 
+    #[cold]
+    #[inline(never)]
     fn write(&self, cpu: &mut Cpu, offset: u64, _bytes: u64, value: u64) -> Option<End> {
         cpu.vcpu().vm().arch.served?.write_register(offset, value);
         None
