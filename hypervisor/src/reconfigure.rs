@@ -10,7 +10,7 @@ use stile_blob::{Blob, Files, Settings, Vm};
 use stile_board::MAX_VMS;
 use stile_config::boot::{Changes, NAME, Remake, VmChanges};
 use stile_config::{Look, Mistake, Mistakes};
-use stile_firmware::boot_files::{self, File};
+use stile_firmware::boot_files::{self, Block, File};
 use stile_firmware::configuration::BootMedium;
 use stile_guest_image::remake::{RemakeError, Request, remake};
 use stile_paging::PAGE_SIZE;
@@ -63,11 +63,14 @@ pub fn read(medium: &BootMedium<'static>, blob: &Blob<'static>, settings: &mut S
 
 /// The memory with the medium's files.
 fn bytes_of(medium: &BootMedium<'static>) -> Result<&'static [u8], &'static str> {
-    let Some(files) = &medium.files else { return Ok(&[]) };
-    if files.start == 0 {
-        log!("the files in VMS that {NAME} names need {} MiB of memory", files.end.div_ceil(1 << 20));
-        return Err("there is no memory for the files that its configuration file names");
-    }
+    let files = match &medium.files {
+        Some(Block::At(files)) => files,
+        Some(Block::Missing(size)) => {
+            log!("the files in VMS that {NAME} names need {} MiB of memory", size.div_ceil(1 << 20));
+            return Err("there is no memory for the files that its configuration file names");
+        }
+        None => return Ok(&[]),
+    };
     let size = files.end.saturating_sub(files.start) as usize;
     // SAFETY: firmware allocated this block for Stile, which has reserved it: it is in the direct map, and nothing writes there.
     Ok(unsafe { core::slice::from_raw_parts(Arch::physical(files.start), size) })

@@ -20,8 +20,37 @@ const NAME: usize = 24;
 /// Length of a name in UTF-16, at most: of FAT's long names.
 pub const LONGEST_NAME: usize = 255;
 
-/// The block of memory with the files. An address of 0: firmware had no memory for so many bytes.
-pub type Block = Range<u64>;
+/// The memory for the files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Block {
+    /// Addresses of the block with the files.
+    At(Range<u64>),
+    /// There is no block: firmware had no memory for so many bytes.
+    Missing(u64),
+}
+
+impl Block {
+    /// Addresses of the block with the files, if there is one.
+    pub fn range(&self) -> Option<&Range<u64>> {
+        match self {
+            Self::At(range) => Some(range),
+            Self::Missing(_) => None,
+        }
+    }
+
+    /// The block by two numbers, as [`Self::words`] returns them.
+    pub(crate) fn from_words(start: u64, end: u64) -> Self {
+        if start == 0 { Self::Missing(end) } else { Self::At(start..end) }
+    }
+
+    /// Start and end of the block; or 0, which is no block's address, and the number of bytes.
+    pub(crate) fn words(&self) -> [u64; 2] {
+        match *self {
+            Self::At(Range { start, end }) => [start, end],
+            Self::Missing(size) => [0, size],
+        }
+    }
+}
 
 /// Whether `text` contains a name in UTF-16; letters of ASCII in upper and lower case are the same, as in FAT's names. False for names that
 /// are empty or too long.
@@ -47,6 +76,11 @@ fn encode(name: &[u16], utf8: &mut [u8]) -> Option<usize> {
 /// Memory for a file of `length` bytes, in bytes; `None` if there is no such number.
 pub fn room(length: u64) -> Option<u64> {
     length.checked_next_multiple_of(PAGE as u64)?.checked_add(PAGE as u64)
+}
+
+/// Memory for files that need `size` bytes, and one more of `length` bytes: whole pages, at most all of the address space.
+pub fn room_with(size: u64, length: u64) -> u64 {
+    size.saturating_add(room(length).unwrap_or(u64::MAX)) & !(PAGE as u64 - 1)
 }
 
 /// Begins a file at the start of `block`: writes its first page, and returns the memory for its bytes, and the rest of the block. `None`
@@ -126,6 +160,23 @@ mod tests {
         let bytes = vec![7; 5000];
         assert_eq!(found[0], File { name: "vmlinuz-6.1", bytes: Some(&bytes) });
         assert_eq!(found[1..], [File { name: "größe", bytes: Some(&[]) }, File { name: "broken", bytes: None }]);
+    }
+
+    #[test]
+    fn a_block_that_is_missing_is_no_memory() {
+        for (block, range) in [(Block::At(1 << 32..1 << 33), Some(&(1 << 32..1 << 33))), (Block::Missing(1 << 40), None)] {
+            let [start, end] = block.words();
+            assert_eq!(Block::from_words(start, end), block);
+            assert_eq!(block.range(), range);
+        }
+    }
+
+    #[test]
+    fn the_room_of_files_is_whole_pages() {
+        assert_eq!(room_with(0, 0), PAGE as u64);
+        assert_eq!(room_with(room_with(0, 1), PAGE as u64 + 1), 5 * PAGE as u64);
+        let all = u64::MAX - (PAGE as u64 - 1);
+        assert_eq!([room_with(0, u64::MAX), room_with(8192, u64::MAX - 8192), room_with(all, 5)], [all; 3]);
     }
 
     #[test]

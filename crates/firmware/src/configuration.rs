@@ -7,7 +7,7 @@ use crate::boot_files::Block;
 use crate::nodes::cells;
 use crate::tree_writer::TreeWriter;
 
-/// Name of the node in the root, and of its properties with the file's bytes, and start and end of the block.
+/// Name of the node in the root, and of its properties with the file's bytes, and the block's words.
 const NODE: &str = "stile-configuration";
 const TEXT: &str = "text";
 const FILES: &str = "files";
@@ -26,7 +26,7 @@ pub fn read<'a>(tree: &Fdt<'a>) -> Option<BootMedium<'a>> {
     let node = tree.root().children().find(|node| node.name() == NODE)?;
     let word = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
     let files = match cells(&node, FILES)[..] {
-        [a, b, c, d] => Some(word(a, b)..word(c, d)),
+        [a, b, c, d] => Some(Block::from_words(word(a, b), word(c, d))),
         _ => None,
     };
     Some(BootMedium { text: node.property(TEXT)?.value_as().ok()?, files })
@@ -36,7 +36,8 @@ pub fn read<'a>(tree: &Fdt<'a>) -> Option<BootMedium<'a>> {
 pub(crate) fn write(medium: &BootMedium<'_>, tree: &mut TreeWriter<'_>) {
     tree.begin(NODE);
     tree.data(TEXT, medium.text);
-    if let Some(Block { start, end }) = medium.files {
+    if let Some(files) = &medium.files {
+        let [start, end] = files.words();
         tree.cells(FILES, &[(start >> 32) as u32, start as u32, (end >> 32) as u32, end as u32]);
     }
     tree.end();

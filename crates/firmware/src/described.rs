@@ -191,6 +191,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::boot_files::Block;
     use crate::device_tree;
     use crate::flat::Flat;
     use crate::gicv2::Gicv2;
@@ -287,7 +288,7 @@ pub(crate) mod tests {
             &tables,
             Some(1 << 32 | 5),
             Some(&screen),
-            Some(&BootMedium { text: b"# text", files: Some(1 << 32 | 5..1 << 33) }),
+            Some(&BootMedium { text: b"# text", files: Some(Block::At(1 << 32 | 5..1 << 33)) }),
             memory.iter().cloned(),
             reserved.iter().cloned(),
             &mut to,

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use stile_firmware::arm_tables::ArmTables;
+use stile_firmware::boot_files::Block;
 use stile_firmware::configuration::BootMedium;
 use stile_firmware::described::describe;
 use stile_firmware::frame_buffer::FrameBuffer;
@@ -108,7 +109,7 @@ fn efi(bytes: &[u8]) {
             rest,
             reserved.clone(),
             Some(&SCREEN),
-            Some(&BootMedium { text: b"[[vm]]", files: Some(1 << 32 | 5..1 << 33) }),
+            Some(&BootMedium { text: b"[[vm]]", files: Some(Block::At(1 << 32 | 5..1 << 33)) }),
             &mut to,
         )
     } else {
@@ -138,7 +139,7 @@ fn efi(bytes: &[u8]) {
             &tables,
             None,
             Some(&SCREEN),
-            Some(&BootMedium { text: b"[[vm]]", files: Some(1 << 32 | 5..1 << 33) }),
+            Some(&BootMedium { text: b"[[vm]]", files: Some(Block::At(1 << 32 | 5..1 << 33)) }),
             memory.clone(),
             reserved.clone(),
             &mut to,

@@ -1,10 +1,9 @@
 //! Files of the boot medium, read through firmware before boot services end. The rules of [`super`] apply.
 
-use core::ops::Range;
 use core::slice;
 
 use stile_config::boot::NAME;
-use stile_firmware::boot_files::{self, LONGEST_NAME};
+use stile_firmware::boot_files::{self, Block, LONGEST_NAME};
 use uefi_raw::protocol::file_system::{FileAttribute, FileInfo, FileMode, FileProtocolV1};
 use uefi_raw::table::boot::{AllocateType, BootServices, MemoryType};
 use uefi_raw::{Handle, Status};
@@ -100,11 +99,11 @@ pub fn read_configuration(boot: &BootServices, handle: Handle, to: &mut [u8]) ->
 }
 
 /// Reads the files of the folder `VMS` that `text`, the configuration file, names. Returns the memory that has them: [`boot_files`].
-pub fn read_named(boot: &BootServices, handle: Handle, text: &[u8]) -> Option<boot_files::Block> {
+pub fn read_named(boot: &BootServices, handle: Handle, text: &[u8]) -> Option<Block> {
     let folder = [u16::from(b'V'), u16::from(b'M'), u16::from(b'S'), 0];
     let folder = Open::root(boot, handle)?.open(&folder)?;
     let mut size = 0_u64;
-    folder.each_named(text, |_, length| size = size.saturating_add(boot_files::room(length).unwrap_or(u64::MAX)));
+    folder.each_named(text, |_, length| size = boot_files::room_with(size, length));
     if size == 0 {
         return None;
     }
@@ -113,7 +112,7 @@ pub fn read_named(boot: &BootServices, handle: Handle, text: &[u8]) -> Option<bo
     // SAFETY: this runs before boot services are exited, so that the table is valid.
     let status = unsafe { (boot.allocate_pages)(AllocateType::ANY_PAGES, MemoryType::LOADER_DATA, pages, &mut start) };
     if status != Status::SUCCESS || start == 0 {
-        return Some(0..size);
+        return Some(Block::Missing(size));
     }
     // SAFETY: firmware allocated these pages, in its identity mapping.
     let mut block = unsafe { slice::from_raw_parts_mut(start as *mut u8, size as usize) };
@@ -130,5 +129,5 @@ pub fn read_named(boot: &BootServices, handle: Handle, text: &[u8]) -> Option<bo
     });
     // The memory behind the last file, if there is any: the folder has not changed meanwhile.
     block.iter_mut().take(PAGE as usize).for_each(|byte| *byte = 0);
-    Some(Range { start, end: start + size })
+    Some(Block::At(start..start + size))
 }

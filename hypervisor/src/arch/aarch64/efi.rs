@@ -127,7 +127,7 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     }
     bulk::flush(room.image, size as usize);
     bulk::flush(room.tree, length);
-    if let Some(files) = medium.and_then(|medium| medium.files).filter(|files| files.start != 0) {
+    if let Some(files) = medium.as_ref().and_then(|medium| medium.files.as_ref()?.range()) {
         bulk::flush(files.start, (files.end - files.start) as usize);
     }
     let code = efi_leave as *const () as u64;
