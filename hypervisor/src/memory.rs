@@ -25,10 +25,25 @@ fn region(span: &Range<u64>) -> Region {
     Region { base: span.start, size: span.end.saturating_sub(span.start) }
 }
 
-/// Takes over the board's memory, apart from reserved regions.
-pub fn setup<'a>(ram: impl IntoIterator<Item = &'a Range<u64>>, reserved: impl IntoIterator<Item = &'a Range<u64>>) {
+/// Takes over the board's memory, apart from reserved regions. `block`: memory with contents, which is allocated if all of it is free
+/// memory ([`is_taken`]).
+pub fn setup<'a>(
+    ram: impl IntoIterator<Item = &'a Range<u64>>,
+    reserved: impl IntoIterator<Item = &'a Range<u64>>,
+    block: Option<&Range<u64>>,
+) {
     let frames = Frames::new(ram.into_iter().map(region), reserved.into_iter().filter(|span| !span.is_empty()).map(region));
-    *MEMORY.lock() = Some(frames.unwrap_or_else(|error| panic!("the board's memory map is unusable: {error:?}")));
+    let mut frames = frames.unwrap_or_else(|error| panic!("the board's memory map is unusable: {error:?}"));
+    if let Some(Region { base, size }) = block.map(region) {
+        let _ = frames.take_block(base, size);
+    }
+    *MEMORY.lock() = Some(frames);
+}
+
+/// Whether all of a block is the board's memory, unreserved and allocated.
+pub fn is_taken(block: &Range<u64>) -> bool {
+    let Region { base, size } = region(block);
+    with(|memory| memory.is_taken(base, size))
 }
 
 fn with<T>(work: impl FnOnce(&mut Frames<REGIONS>) -> T) -> T {
@@ -99,7 +114,7 @@ pub fn take_aligned(size: u64, alignment: u64) -> Option<Range<u64>> {
     Some(start..start + size)
 }
 
-/// Frees pages from [`take`] or [`allocate_guest`], or a part of them, that nothing uses any more.
+/// Frees pages from [`take`] or [`allocate_guest`], the block of [`setup`], or a part of them, that nothing uses any more.
 pub fn free(pages: Range<u64>) {
     if let Err(error) = with(|memory| memory.free_block(pages.start, pages.end - pages.start)) {
         log!("{} KiB of memory at {:#x} are lost: {error:?}", (pages.end - pages.start) >> 10, pages.start);

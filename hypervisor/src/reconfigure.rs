@@ -71,8 +71,13 @@ fn bytes_of(medium: &BootMedium<'static>) -> Result<&'static [u8], &'static str>
         }
         None => return Ok(&[]),
     };
-    let size = files.end.saturating_sub(files.start) as usize;
-    // SAFETY: firmware allocated this block for Stile, which has reserved it: it is in the direct map, and nothing writes there.
+    if !memory::is_taken(files) {
+        log!("the files in VMS that {NAME} names are at {:#x}", files.start);
+        return Err("the memory with the files that its configuration file names is not RAM by the machine's memory map");
+    }
+    let size = (files.end - files.start) as usize;
+    // SAFETY: the block is RAM, so that it is in the direct map. Firmware allocated it for Stile, which has it allocated since
+    // `memory::setup`: nothing writes there.
     Ok(unsafe { core::slice::from_raw_parts(Arch::physical(files.start), size) })
 }
 

@@ -443,3 +443,20 @@ fn parts_leave_room_in_the_list() {
     frames.free_block(start, 2 * MIB).unwrap();
     assert_eq!(frames.free_part(start, 2 * MIB, 8), Err(Error::NotAllocated), "once");
 }
+
+#[test]
+fn a_block_with_contents_is_taken_and_freed() {
+    let mut frames = Frames::<8>::new([region(MIB, 15 * MIB)], [region(8 * MIB, MIB)]).unwrap();
+    // Outside RAM, partly outside, reserved, partly reserved; nothing.
+    for (pa, size) in [(16 * MIB, MIB), (15 * MIB, 2 * MIB), (8 * MIB, MIB), (7 * MIB, 2 * MIB), (0, 2 * MIB), (2 * MIB, 0), (u64::MAX, 1)]
+    {
+        assert!(frames.take_block(pa, size).is_err() && !frames.is_taken(pa, size), "{pa:#x}");
+    }
+    assert_eq!(frames.available(), 14 * MIB);
+    assert!(!frames.is_taken(2 * MIB, MIB));
+    frames.take_block(2 * MIB, 2 * MIB).unwrap();
+    assert!(frames.is_taken(2 * MIB, 2 * MIB) && !frames.is_taken(2 * MIB, 3 * MIB));
+    assert_eq!((frames.available(), frames.take_block(3 * MIB, MIB)), (12 * MIB, Err(Error::OutOfMemory)));
+    frames.free_block(2 * MIB, 2 * MIB).unwrap();
+    assert_eq!(frames.available(), 14 * MIB);
+}

@@ -99,7 +99,8 @@ pub fn read_configuration(boot: &BootServices, handle: Handle, to: &mut [u8]) ->
 }
 
 /// Reads the files of the folder `VMS` that `text`, the configuration file, names. Returns the memory that has them: [`boot_files`].
-pub fn read_named(boot: &BootServices, handle: Handle, text: &[u8]) -> Option<Block> {
+/// `last`: the last address of that memory at most.
+pub fn read_named(boot: &BootServices, handle: Handle, text: &[u8], last: u64) -> Option<Block> {
     let folder = [u16::from(b'V'), u16::from(b'M'), u16::from(b'S'), 0];
     let folder = Open::root(boot, handle)?.open(&folder)?;
     let mut size = 0_u64;
@@ -107,10 +108,10 @@ pub fn read_named(boot: &BootServices, handle: Handle, text: &[u8]) -> Option<Bl
     if size == 0 {
         return None;
     }
-    let mut start = 0;
+    let mut start = last;
     let pages = usize::try_from(size / PAGE).ok()?;
     // SAFETY: this runs before boot services are exited, so that the table is valid.
-    let status = unsafe { (boot.allocate_pages)(AllocateType::ANY_PAGES, MemoryType::LOADER_DATA, pages, &mut start) };
+    let status = unsafe { (boot.allocate_pages)(AllocateType::MAX_ADDRESS, MemoryType::LOADER_DATA, pages, &mut start) };
     if status != Status::SUCCESS || start == 0 {
         return Some(Block::Missing(size));
     }

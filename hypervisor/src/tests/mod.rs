@@ -86,7 +86,7 @@ fn vms_live_and_end() {
 /// Boots the machine in the order of `main`, and starts the VMs of the configuration.
 fn boot() -> machine::Machine {
     let cpus: Vec<Cpu> = (0..CPUS).map(Cpu::new).collect();
-    memory::setup(std::iter::once(&(0x1000..fake::MEMORY as u64)), &[]);
+    memory::setup(std::iter::once(&(0x1000..fake::MEMORY as u64)), &[], None);
     cpus.iter().for_each(|cpu| cpu::online(cpu).unwrap());
     let blob = Blob::parse(configuration::blob()).unwrap();
     cpu::setup(blob.settings.slice_us);

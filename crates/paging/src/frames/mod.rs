@@ -198,6 +198,26 @@ impl<const N: usize> Frames<N> {
         self.free.insert(range)
     }
 
+    /// Allocates the block at `pa`, which has contents: those stay.
+    ///
+    /// # Errors
+    /// [`Error::Unaligned`], [`Error::InvalidRegion`] if `size` is 0, [`Error::OutOfMemory`] if a part of the block is not free memory,
+    /// [`Error::TooManyRegions`].
+    pub fn take_block(&mut self, pa: u64, size: u64) -> Result<(), Error> {
+        let range = Range::from(Region { base: pa, size }.check()?);
+        if !self.free.contains(range) {
+            return Err(Error::OutOfMemory);
+        }
+        self.free.remove(range)
+    }
+
+    /// Whether all of a block is memory under management, and none of it is free.
+    #[must_use]
+    pub fn is_taken(&self, pa: u64, size: u64) -> bool {
+        let is_taken = |range: Range| self.managed.contains(range) && !self.free.overlaps(range);
+        Region { base: pa, size }.check().is_ok_and(|region| is_taken(region.into()))
+    }
+
     /// [`free_block`](Frames::free_block), unless `most` separate regions or more are free: so frees of parts, in any order, leave room
     /// for others.
     ///

@@ -93,7 +93,7 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
     nodes::setup(&board.numa, board.cpus.iter().copied());
     let used = image.start..blob.end;
     let files = board.medium.as_ref().and_then(|medium| medium.files.as_ref()?.range());
-    memory::setup(&board.ram, board.reserved.iter().chain([&dtb, &used]).chain(files));
+    memory::setup(&board.ram, board.reserved.iter().chain([&dtb, &used]), files);
 
     let cpu = start::first(board.cpus.len());
     // From here on, an exception in Stile panics instead of hanging.

@@ -21,6 +21,7 @@ use uefi_raw::time::Time;
 use uefi_raw::{Guid, Handle, Status, guid};
 
 use crate::arch::aarch64::host::bulk;
+use crate::arch::aarch64::host::mmu;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
 use crate::efi::files::{read_configuration, read_named};
 use crate::efi::{ACPI, MAP, PAGE, TEXT, exit, fail, figures, find, frame_buffer, memory_map, protocol};
@@ -104,7 +105,7 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     let text = unsafe { slice::from_raw_parts_mut(room.text as *mut u8, TEXT) };
     let set_variable = figures::deliver(system, boot, handle, text);
     let text = read_configuration(boot, handle, text).and_then(|length| text.get(..length));
-    let medium = text.map(|text| BootMedium { text, files: read_named(boot, handle, text) });
+    let medium = text.map(|text| BootMedium { text, files: read_named(boot, handle, text, mmu::reach() - 1) });
     let Some((map, descriptor_size)) = exit(boot, handle, room.map) else {
         return fail(system, "Stile: the firmware did not end its boot services");
     };

@@ -50,7 +50,7 @@ extern "C" fn boot(magic: u32, info: u32, displacement: u32) -> ! {
     let blob = address_space::blob(&board.ram, &image);
     let used = image.start..blob.end;
     let files = board.medium.as_ref().and_then(|medium| medium.files.as_ref()?.range());
-    memory::setup(&board.ram, [&(0..LOW), &used].into_iter().chain(files));
+    memory::setup(&board.ram, [&(0..LOW), &used], files);
     if memory::available() < LEAST_MEMORY {
         crate::refuse("there is no memory beside Stile's image");
     }

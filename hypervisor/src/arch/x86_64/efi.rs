@@ -14,6 +14,7 @@ use uefi_raw::{Handle, Status};
 
 use super::host::board::{self, Board, LOW};
 use super::host::instructions::cpuid;
+use super::host::mmu;
 use crate::efi::files::{read_configuration, read_named};
 use crate::efi::{ACPI, MAP, PAGE, TEXT, exit, fail, figures, find, frame_buffer};
 use crate::once::Once;
@@ -79,7 +80,9 @@ unsafe extern "C" fn efi_main(handle: Handle, system: &SystemTable, image: u64) 
     let length = read_configuration(boot, handle, buffer);
     let buffer: &'static [u8] = buffer;
     let text = length.and_then(|length| buffer.get(..length));
-    let medium = text.map(|text| BootMedium { text, files: read_named(boot, handle, text) });
+    // RAM beyond is not Stile's (`board::ram`).
+    let last = mmu::first_mapped() - 1;
+    let medium = text.map(|text| BootMedium { text, files: read_named(boot, handle, text, last) });
     let Some((map, descriptor)) = exit(boot, handle, map) else {
         return fail(system, "Stile: the firmware did not end its boot services");
     };
