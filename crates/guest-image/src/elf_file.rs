@@ -15,6 +15,9 @@ pub const PT_NOTE: u32 = 4;
 pub const EM_386: u16 = 3;
 pub const EM_X86_64: u16 = 62;
 
+/// Most program headers of a file, so that untrusted ones can't take much memory: linkers write some ten.
+const MOST_SEGMENTS: u64 = 4096;
+
 /// A file whose headers are inside it.
 #[derive(Clone, Debug)]
 pub struct ElfFile<'a> {
@@ -66,16 +69,24 @@ impl<'a> ElfFile<'a> {
             _ => return Err("its byte order is unknown"),
         };
         let mut file = Self { bytes, is_64_bit, is_big_endian, machine: 0, entry: 0, segments: Vec::new() };
-        file.read().ok_or("its headers are truncated")?;
+        let (length, count) = file.table().ok_or("its headers are truncated")?;
+        if count > MOST_SEGMENTS {
+            return Err("it has more than 4096 program headers");
+        }
+        file.read(length, count).ok_or("its headers are truncated")?;
         Ok(file)
     }
 
-    fn read(&mut self) -> Option<()> {
+    /// Size and number of the program headers.
+    fn table(&self) -> Option<(u64, u64)> {
+        let [length_at, count_at] = if self.is_64_bit { [54, 56] } else { [42, 44] };
+        Some((self.number(length_at, 2)?, self.number(count_at, 2)?))
+    }
+
+    fn read(&mut self, length: u64, count: u64) -> Option<()> {
         self.machine = self.number(18, 2)? as u16;
         self.entry = self.address(24, 24)?;
         let table = self.address(28, 32)?;
-        let [length_at, count_at] = if self.is_64_bit { [54, 56] } else { [42, 44] };
-        let (length, count) = (self.number(length_at, 2)?, self.number(count_at, 2)?);
         let least = if self.is_64_bit { 56 } else { 32 };
         if count != 0 && length < least {
             return None;
@@ -134,5 +145,25 @@ impl<'a> ElfFile<'a> {
     /// An address, offset or size, by its places in both classes.
     fn address(&self, in_32: usize, in_64: usize) -> Option<u64> {
         if self.is_64_bit { self.number(in_64, 8) } else { self.number(in_32, 4) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec;
+
+    use super::*;
+
+    #[test]
+    fn the_number_of_program_headers_is_bounded() {
+        for (count, is_fine) in [(0_u16, true), (4096, true), (4097, false), (u16::MAX, false)] {
+            let mut bytes = vec![0; 64 + 56 * usize::from(count)];
+            bytes[..4].copy_from_slice(&MAGIC);
+            (bytes[4], bytes[5], bytes[32], bytes[54]) = (2, 1, 64, 56);
+            bytes[56..58].copy_from_slice(&count.to_le_bytes());
+            let file = ElfFile::parse(&bytes);
+            assert_eq!(file.as_ref().map(|file| file.segments.len()).ok(), is_fine.then_some(count.into()), "{count}");
+            assert_eq!(file.err(), (!is_fine).then_some("it has more than 4096 program headers"));
+        }
     }
 }
