@@ -38,13 +38,13 @@ pub unsafe fn give(region: Range<usize>) {
     HEAP.set(region, false);
 }
 
-/// Runs `work`, whose allocations are from `region`, and afterwards gone.
+/// Runs `work`, whose allocations are from `region`. May be nested.
 ///
 /// # Panics
 /// They do not fit.
 ///
 /// # Safety
-/// As for [`give`], while this function runs; and nothing that `work` allocates is used after it.
+/// As for [`give`], while this function runs; and as long as anything is used that `work` allocates.
 pub unsafe fn with(region: Range<usize>, work: impl FnOnce()) {
     let (before, was_temporary) = HEAP.set(region, true);
     work();

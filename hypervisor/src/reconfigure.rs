@@ -5,6 +5,7 @@
 use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use stile_blob::{Blob, Files, Settings, Vm};
 use stile_board::MAX_VMS;
@@ -50,15 +51,26 @@ pub fn read(medium: &BootMedium<'static>, blob: &Blob<'static>, settings: &mut S
         return Ok(&[]);
     }
     let all = memory::allocate::<[Change; MAX_VMS]>()?.write([Change::None; MAX_VMS]);
-    let size = HEAP + HEAP_PER_VM * blob.vms.len() as u64;
-    let pages = memory::take(size, &Near::new()).ok_or(NO_MEMORY)?;
-    let start = Arch::physical(pages.start) as usize;
-    let mut result = Ok(());
-    // SAFETY: the pages are free memory in the direct map, of which nothing else knows. What `apply` leaves has no pointers to
-    // it: `keep` copies what was allocated.
-    unsafe { heap::with(start..start + size as usize, || result = apply(medium, bytes, blob, settings, all)) };
+    // SAFETY: of `apply`'s allocations, nothing is left.
+    let (result, pages) = unsafe { with_heap(HEAP, || apply(medium, bytes, blob, settings, all)) }?;
     memory::free(pages);
     result.map(|()| &all[..])
+}
+
+/// Runs `work` with a heap of `size` bytes of its own. Returns its result, and the heap's memory, to be freed.
+///
+/// # Errors
+/// There is no memory.
+///
+/// # Safety
+/// Nothing that `work` allocates is used after that memory is freed.
+unsafe fn with_heap<T>(size: u64, work: impl FnOnce() -> T) -> Result<(T, Range<u64>), &'static str> {
+    let pages = memory::take(size, &Near::new()).ok_or(NO_MEMORY)?;
+    let start = Arch::physical(pages.start) as usize;
+    let mut result = None;
+    // SAFETY: the pages are free memory in the direct map, of which nothing else knows; the rest is the caller's contract.
+    unsafe { heap::with(start..start + size as usize, || result = Some(work())) };
+    result.map(|result| (result, pages)).ok_or(NO_MEMORY)
 }
 
 /// The memory with the medium's files.
@@ -104,8 +116,17 @@ fn apply(
         Ok(changes) => {
             for ((number, vm), (to, change)) in blob.vms.clone().enumerate().zip(all.iter_mut().zip(&changes.vms)) {
                 let remake = changes.remakes.iter().find(|remake| remake.vm == number);
-                match of_vm(&vm, change, remake, (blob, bytes), &files)? {
-                    Ok(change) => *to = change,
+                let work = || of_vm(&vm, change, remake, (blob, bytes), &files);
+                let (result, heap) = match remake {
+                    // SAFETY: of the allocations only a mistake is left, with which the memory stays.
+                    Some(_) => unsafe { with_heap(HEAP_PER_VM, work) }.map(|(result, heap)| (result, Some(heap)))?,
+                    None => (work(), None),
+                };
+                match result? {
+                    Ok(change) => {
+                        *to = change;
+                        heap.into_iter().for_each(memory::free);
+                    }
                     Err(mistake) => mistakes.push(mistake),
                 }
             }
