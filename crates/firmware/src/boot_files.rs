@@ -83,24 +83,48 @@ pub fn room_with(size: u64, length: u64) -> u64 {
     size.saturating_add(room(length).unwrap_or(u64::MAX)) & !(PAGE as u64 - 1)
 }
 
-/// Begins a file at the start of `block`: writes its first page, and returns the memory for its bytes, and the rest of the block. `None`
-/// without room, or if its name is too long.
-pub fn begin<'b>(block: &'b mut [u8], name: &[u16], length: u64) -> Option<(&'b mut [u8], &'b mut [u8], &'b mut [u8])> {
+/// Writes files to a block, one behind the other.
+pub struct Writer<'b> {
+    /// The rest of the block; empty from the first file on for which there was no room.
+    rest: &'b mut [u8],
+}
+
+impl<'b> Writer<'b> {
+    /// Begins a block, whose contents are arbitrary.
+    pub fn new(block: &'b mut [u8]) -> Self {
+        let mut writer = Self { rest: block };
+        writer.end();
+        writer
+    }
+
+    /// Adds a file of `length` bytes, which `read` reads: it returns whether it could. Without room, or if the name is too long, this file
+    /// and all further ones are left out.
+    pub fn add(&mut self, name: &[u16], length: u64, read: impl FnOnce(&mut [u8]) -> bool) {
+        if let Some((state, bytes, rest)) = begin(core::mem::take(&mut self.rest), name, length) {
+            state.fill(0);
+            if let (true, Some(first)) = (read(bytes), state.first_mut()) {
+                *first = 1;
+            }
+            self.rest = rest;
+            self.end();
+        }
+    }
+
+    /// Clears the page of the next file: until it is there, the files end here.
+    fn end(&mut self) {
+        self.rest.iter_mut().take(PAGE).for_each(|byte| *byte = 0);
+    }
+}
+
+/// Begins a file at the start of `block`: writes its first page but for the state, and returns that, the memory for its bytes, and the
+/// rest of the block. `None` without room, or if its name is too long: the page has no name then.
+fn begin<'b>(block: &'b mut [u8], name: &[u16], length: u64) -> Option<(&'b mut [u8], &'b mut [u8], &'b mut [u8])> {
     let (whole, rest) = block.split_at_mut_checked(usize::try_from(room(length)?).ok()?)?;
     let (page, bytes) = whole.split_at_mut_checked(PAGE)?;
     let name_length = encode(name, page.get_mut(NAME..)?)?;
     page.get_mut(..8)?.copy_from_slice(&length.to_le_bytes());
     page.get_mut(16..24)?.copy_from_slice(&(name_length as u64).to_le_bytes());
-    let state = page.get_mut(8..16)?;
-    state.fill(0);
-    Some((state, bytes.get_mut(..usize::try_from(length).ok()?)?, rest))
-}
-
-/// Notes that a file was read, by what [`begin`] returned for that.
-pub fn complete(state: &mut [u8]) {
-    if let Some(first) = state.first_mut() {
-        *first = 1;
-    }
+    Some((page.get_mut(8..16)?, bytes.get_mut(..usize::try_from(length).ok()?)?, rest))
 }
 
 /// A file.
@@ -146,20 +170,41 @@ mod tests {
 
     #[test]
     fn files_are_found_again() {
-        let mut block = vec![0; 10 * PAGE];
-        let (state, bytes, rest) = begin(&mut block, &utf16("vmlinuz-6.1"), 5000).unwrap();
-        assert_eq!(bytes.len(), 5000);
-        bytes.fill(7);
-        complete(state);
-        let (state, bytes, rest) = begin(rest, &utf16("größe"), 0).unwrap();
-        assert!(bytes.is_empty());
-        complete(state);
-        let (_, _, rest) = begin(rest, &utf16("broken"), 1).unwrap();
-        assert!(begin(rest, &utf16("long"), 4 * PAGE as u64 + 1).is_none() && begin(rest, &utf16("x"), u64::MAX).is_none());
+        let mut block = vec![0xaa; 10 * PAGE];
+        let mut writer = Writer::new(&mut block);
+        let write = |bytes: &mut [u8]| {
+            bytes.fill(7);
+            true
+        };
+        writer.add(&utf16("vmlinuz-6.1"), 5000, write);
+        writer.add(&utf16("größe"), 0, write);
+        writer.add(&utf16("broken"), 1, |_| false);
         let found: Vec<_> = files(&block).collect();
         let bytes = vec![7; 5000];
         assert_eq!(found[0], File { name: "vmlinuz-6.1", bytes: Some(&bytes) });
         assert_eq!(found[1..], [File { name: "größe", bytes: Some(&[]) }, File { name: "broken", bytes: None }]);
+    }
+
+    #[test]
+    fn files_end_at_one_without_room() {
+        let unread = |_: &mut [u8]| panic!("there is no room");
+        let first = File { name: "a", bytes: Some(&[7; 5]) };
+        for (grown, length) in [("b", 4 * PAGE as u64 + 1), ("b", u64::MAX), (&"x".repeat(5000), 1)] {
+            let mut block = vec![0xaa; 6 * PAGE];
+            let mut writer = Writer::new(&mut block);
+            writer.add(&utf16("a"), 5, |bytes| {
+                bytes.fill(7);
+                true
+            });
+            writer.add(&utf16(grown), length, unread);
+            writer.add(&utf16("c"), 1, unread);
+            assert_eq!(files(&block).collect::<Vec<_>>(), [first]);
+        }
+        // A block whose memory had these files before.
+        let mut block = vec![0; 2 * PAGE];
+        Writer::new(&mut block).add(&utf16("old"), 1, |_| true);
+        Writer::new(&mut block);
+        assert_eq!(files(&block).count(), 0);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use core::slice;
 
 use stile_config::boot::NAME;
-use stile_firmware::boot_files::{self, Block, LONGEST_NAME};
+use stile_firmware::boot_files::{self, Block, LONGEST_NAME, Writer};
 use uefi_raw::protocol::file_system::{FileAttribute, FileInfo, FileMode, FileProtocolV1};
 use uefi_raw::table::boot::{AllocateType, BootServices, MemoryType};
 use uefi_raw::{Handle, Status};
@@ -116,19 +116,10 @@ pub fn read_named(boot: &BootServices, handle: Handle, text: &[u8], last: u64) -
         return Some(Block::Missing(size));
     }
     // SAFETY: firmware allocated these pages, in its identity mapping.
-    let mut block = unsafe { slice::from_raw_parts_mut(start as *mut u8, size as usize) };
+    let mut files = Writer::new(unsafe { slice::from_raw_parts_mut(start as *mut u8, size as usize) });
     folder.each_named(text, |name, length| {
         let named = name.get(..name.len() - 1).unwrap_or(name);
-        let whole = core::mem::take(&mut block);
-        if let Some((state, bytes, rest)) = boot_files::begin(whole, named, length) {
-            let is_read = folder.open(name).is_some_and(|file| file.read(bytes) == Some(bytes.len()));
-            if is_read {
-                boot_files::complete(state);
-            }
-            block = rest;
-        }
+        files.add(named, length, |bytes| folder.open(name).is_some_and(|file| file.read(bytes) == Some(bytes.len())));
     });
-    // The memory behind the last file, if there is any: the folder has not changed meanwhile.
-    block.iter_mut().take(PAGE as usize).for_each(|byte| *byte = 0);
     Some(Block::At(start..start + size))
 }
