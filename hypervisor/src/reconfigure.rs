@@ -11,7 +11,7 @@ use stile_blob::{Blob, Files, Settings, Vm};
 use stile_board::MAX_VMS;
 use stile_config::boot::{Changes, NAME, Remake, VmChanges};
 use stile_config::{Look, Mistake, Mistakes};
-use stile_firmware::boot_files::{self, Block, File};
+use stile_firmware::boot_files::{self, Block, File, Unread};
 use stile_firmware::configuration::BootMedium;
 use stile_guest_image::remake::{RemakeError, Request, remake};
 use stile_paging::PAGE_SIZE;
@@ -44,6 +44,7 @@ pub type OfVms = &'static [Change];
 pub fn read(medium: &BootMedium<'static>, blob: &Blob<'static>, settings: &mut Settings) -> Result<OfVms, &'static str> {
     if blob.text.is_empty() {
         log!("{NAME} is ignored: this image is signed, or was made without a configuration file");
+        free_files(medium);
         return Ok(&[]);
     }
     let bytes = bytes_of(medium)?;
@@ -54,7 +55,15 @@ pub fn read(medium: &BootMedium<'static>, blob: &Blob<'static>, settings: &mut S
     // SAFETY: of `apply`'s allocations, nothing is left.
     let (result, pages) = unsafe { with_heap(HEAP, || apply(medium, bytes, blob, settings, all)) }?;
     memory::free(pages);
-    result.map(|()| &all[..])
+    if !result? {
+        free_files(medium);
+    }
+    Ok(all)
+}
+
+/// Frees the memory with the medium's files, which nothing uses any more.
+fn free_files(medium: &BootMedium<'static>) {
+    medium.files.iter().filter_map(Block::range).filter(|files| memory::is_taken(files)).cloned().for_each(memory::free);
 }
 
 /// Runs `work` with a heap of `size` bytes of its own. Returns its result, and the heap's memory, to be freed.
@@ -77,10 +86,7 @@ unsafe fn with_heap<T>(size: u64, work: impl FnOnce() -> T) -> Result<(T, Range<
 fn bytes_of(medium: &BootMedium<'static>) -> Result<&'static [u8], &'static str> {
     let files = match &medium.files {
         Some(Block::At(files)) => files,
-        Some(Block::Missing(size)) => {
-            log!("the files in VMS that {NAME} names need {} MiB of memory", size.div_ceil(1 << 20));
-            return Err("there is no memory for the files that its configuration file names");
-        }
+        Some(Block::Missing(size)) => return Err(no_memory(*size)),
         None => return Ok(&[]),
     };
     if !memory::is_taken(files) {
@@ -93,7 +99,7 @@ fn bytes_of(medium: &BootMedium<'static>) -> Result<&'static [u8], &'static str>
     Ok(unsafe { core::slice::from_raw_parts(Arch::physical(files.start), size) })
 }
 
-/// Reads the file, and writes the changes of the VMs to `all`.
+/// Reads the file, and writes the changes of the VMs to `all`. Returns whether one uses `bytes`.
 ///
 /// # Errors
 /// As for [`read`].
@@ -103,17 +109,17 @@ fn apply(
     blob: &Blob<'static>,
     settings: &mut Settings,
     all: &mut [Change],
-) -> Result<(), &'static str> {
+) -> Result<bool, &'static str> {
     let files: Vec<File<'static>> = boot_files::files(bytes).take(MAX_FILES).collect();
-    if let Some(broken) = files.iter().find(|file| file.bytes.is_none()) {
-        log!("the file VMS\\{} can't be read", broken.name);
-        return Err("the firmware could not read a file that its configuration file names");
-    }
     let cpus = SCHEDULE.online().last().map_or(1, |cpu| cpu.index() as u32 + 1);
     let names: Vec<&str> = files.iter().map(|file| file.name).collect();
     let mut mistakes = Vec::new();
     match Changes::read(NAME, medium.text, blob.text, cpus, &names) {
         Ok(changes) => {
+            let mut used = changes.remakes.iter().flat_map(|remake| remake.kernel.iter().chain(remake.initrd.iter().flatten())).peekable();
+            let is_used = used.peek().is_some();
+            used.filter_map(|used| files.iter().find(|file| file.name == used.value)).try_for_each(check_read)?;
+            let bytes = if is_used { bytes } else { &[] };
             for ((number, vm), (to, change)) in blob.vms.clone().enumerate().zip(all.iter_mut().zip(&changes.vms)) {
                 let remake = changes.remakes.iter().find(|remake| remake.vm == number);
                 let work = || of_vm(&vm, change, remake, (blob, bytes), &files);
@@ -133,7 +139,7 @@ fn apply(
             if mistakes.is_empty() {
                 changes.keys.iter().for_each(|key| log!("{NAME} changes {key}"));
                 changes.apply(settings);
-                return Ok(());
+                return Ok(is_used);
             }
             let text = core::str::from_utf8(medium.text).unwrap_or_default();
             show(&Mistakes::new(Some((NAME.to_owned(), text.to_owned())), mistakes));
@@ -141,6 +147,24 @@ fn apply(
         Err(mistakes) => show(&mistakes),
     }
     Err("its configuration file has mistakes")
+}
+
+/// Refuses a file that firmware has not read.
+fn check_read(file: &File<'_>) -> Result<(), &'static str> {
+    match file.bytes {
+        Ok(_) => Ok(()),
+        Err(Unread::Broken) => {
+            log!("the file VMS\\{} can't be read", file.name);
+            Err("the firmware could not read a file that its configuration file names")
+        }
+        Err(Unread::NoMemory(size)) => Err(no_memory(size)),
+    }
+}
+
+/// Reports that firmware had no memory for the `size` bytes of the medium's files.
+fn no_memory(size: u64) -> &'static str {
+    log!("the files in VMS that {NAME} names need {} MiB of memory", size.div_ceil(1 << 20));
+    "there is no memory for the files that its configuration file names"
 }
 
 fn show(mistakes: &Mistakes) {
@@ -183,7 +207,7 @@ fn of_vm(
 
 /// A VM that is made anew, and the bytes that are new.
 fn made(vm: &Vm<'static>, new: &Remake, of_image: Files<'static>, files: &[File<'static>]) -> Result<(Vm<'static>, Vec<u8>), RemakeError> {
-    let find = |name: &str| files.iter().find(|file| file.name == name).and_then(|file| Some((file.name, file.bytes?)));
+    let find = |name: &str| files.iter().find(|file| file.name == name).and_then(|file| Some((file.name, file.bytes.ok()?)));
     let bootargs = |line: Option<&str>| line.map_or_else(|| Some(new.append.new.clone()), |line| new.append.apply(line));
     let request = Request {
         is_pc: Arch::HAS_PCS,

@@ -6,7 +6,7 @@
 //! | bytes of the page | content |
 //! | --- | --- |
 //! | 0..8 | length of the file in bytes |
-//! | 8..16 | 1 if all of it was read, else 0 |
+//! | 8..16 | 1 if all of it was read, 0 if not; else the bytes of memory that firmware lacked for all files |
 //! | 16..24 | length of the name in bytes |
 //! | 24.. | the name in UTF-8 |
 //!
@@ -25,7 +25,7 @@ pub const LONGEST_NAME: usize = 255;
 pub enum Block {
     /// Addresses of the block with the files.
     At(Range<u64>),
-    /// There is no block: firmware had no memory for so many bytes.
+    /// There is no block: firmware had no memory for so many bytes, nor for the files' names.
     Missing(u64),
 }
 
@@ -52,12 +52,17 @@ impl Block {
     }
 }
 
-/// Whether `text` contains a name in UTF-16; letters of ASCII in upper and lower case are the same, as in FAT's names. False for names that
-/// are empty or too long.
+/// Whether `text` has a name in UTF-16 as a string of TOML, or a part of a path in one; letters of ASCII in upper and lower case are the
+/// same, as in FAT's names. False for names that are empty or too long.
 pub fn is_named(text: &[u8], name: &[u16]) -> bool {
     let mut utf8 = [0; 3 * LONGEST_NAME];
     match encode(name, &mut utf8) {
-        Some(length @ 1..) => text.windows(length).any(|window| utf8.get(..length).is_some_and(|name| window.eq_ignore_ascii_case(name))),
+        Some(length @ 1..) => text.windows(length + 2).any(|window| match window {
+            [b'"' | b'\'' | b'/', inner @ .., b'"' | b'\'' | b'/'] => {
+                utf8.get(..length).is_some_and(|name| inner.eq_ignore_ascii_case(name))
+            }
+            _ => false,
+        }),
         _ => false,
     }
 }
@@ -110,6 +115,15 @@ impl<'b> Writer<'b> {
         }
     }
 
+    /// Adds a file that was not read, as firmware had no memory for the `size` bytes of all files.
+    pub fn add_unread(&mut self, name: &[u16], size: u64) {
+        if let Some((state, _, rest)) = begin(core::mem::take(&mut self.rest), name, 0) {
+            state.copy_from_slice(&size.to_le_bytes());
+            self.rest = rest;
+            self.end();
+        }
+    }
+
     /// Clears the page of the next file: until it is there, the files end here.
     fn end(&mut self) {
         self.rest.iter_mut().take(PAGE).for_each(|byte| *byte = 0);
@@ -132,8 +146,17 @@ fn begin<'b>(block: &'b mut [u8], name: &[u16], length: u64) -> Option<(&'b mut 
 pub struct File<'a> {
     /// Its name, as the file system has it.
     pub name: &'a str,
-    /// Its bytes; `None` if firmware could not read them.
-    pub bytes: Option<&'a [u8]>,
+    /// Its bytes.
+    pub bytes: Result<&'a [u8], Unread>,
+}
+
+/// Reason for which a file was not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// Firmware could not read it.
+    Broken,
+    /// Firmware had no memory for so many bytes, of all files.
+    NoMemory(u64),
 }
 
 /// The files of a block. They end where the block has no further one.
@@ -145,7 +168,11 @@ pub fn files(block: &[u8]) -> impl Iterator<Item = File<'_>> {
         let (whole, further) = rest.split_at_checked(usize::try_from(room(length)?).ok()?)?;
         let (page, bytes) = whole.split_at_checked(PAGE)?;
         let name = core::str::from_utf8(page.get(NAME..)?.get(..name_length)?).ok()?;
-        let bytes = bytes.get(..usize::try_from(length).ok()?).filter(|_| state == 1);
+        let bytes = match state {
+            1 => Ok(bytes.get(..usize::try_from(length).ok()?)?),
+            0 => Err(Unread::Broken),
+            size => Err(Unread::NoMemory(size)),
+        };
         // The rest of a block that is not full.
         if name.is_empty() {
             return None;
@@ -181,14 +208,14 @@ mod tests {
         writer.add(&utf16("broken"), 1, |_| false);
         let found: Vec<_> = files(&block).collect();
         let bytes = vec![7; 5000];
-        assert_eq!(found[0], File { name: "vmlinuz-6.1", bytes: Some(&bytes) });
-        assert_eq!(found[1..], [File { name: "größe", bytes: Some(&[]) }, File { name: "broken", bytes: None }]);
+        assert_eq!(found[0], File { name: "vmlinuz-6.1", bytes: Ok(&bytes) });
+        assert_eq!(found[1..], [File { name: "größe", bytes: Ok(&[]) }, File { name: "broken", bytes: Err(Unread::Broken) }]);
     }
 
     #[test]
     fn files_end_at_one_without_room() {
         let unread = |_: &mut [u8]| panic!("there is no room");
-        let first = File { name: "a", bytes: Some(&[7; 5]) };
+        let first = File { name: "a", bytes: Ok(&[7; 5]) };
         for (grown, length) in [("b", 4 * PAGE as u64 + 1), ("b", u64::MAX), (&"x".repeat(5000), 1)] {
             let mut block = vec![0xaa; 6 * PAGE];
             let mut writer = Writer::new(&mut block);
@@ -200,6 +227,12 @@ mod tests {
             writer.add(&utf16("c"), 1, unread);
             assert_eq!(files(&block).collect::<Vec<_>>(), [first]);
         }
+        // Files that are too large.
+        let mut block = vec![0xaa; 2 * PAGE];
+        let mut writer = Writer::new(&mut block);
+        ["a", "b", "c"].iter().for_each(|name| writer.add_unread(&utf16(name), 1 << 40));
+        let unread = |name| File { name, bytes: Err(Unread::NoMemory(1 << 40)) };
+        assert_eq!(files(&block).collect::<Vec<_>>(), ["a", "b"].map(unread));
         // A block whose memory had these files before.
         let mut block = vec![0; 2 * PAGE];
         Writer::new(&mut block).add(&utf16("old"), 1, |_| true);
@@ -226,14 +259,27 @@ mod tests {
 
     #[test]
     fn names_are_found_in_the_text() {
-        let text = b"kernel = \"boot/vmlinuz\"\ninitrd = \"gr\xc3\xb6\xc3\x9fe\"\n";
-        for name in ["vmlinuz", "VMLINUZ", "Vmlinuz", "größe"] {
+        let text = b"# vmlinuz-6.1\nkernel = \"a-boot/vmlinuz\"\nappend = 'x'\ninitrd = \"gr\xc3\xb6\xc3\x9fe\"\n";
+        for name in ["vmlinuz", "VMLINUZ", "Vmlinuz", "größe", "x"] {
             assert!(is_named(text, &utf16(name)), "{name}");
         }
-        for name in ["", "vmlinuz-6.1", "boot\\vmlinuz", &"x".repeat(1000), &"\u{ffff}".repeat(300)] {
+        for name in [
+            "",
+            "linuz",
+            "vmlinu",
+            "el",
+            "boot",
+            "b",
+            "v",
+            " = ",
+            "vmlinuz-6.1",
+            "boot\\vmlinuz",
+            &"x".repeat(1000),
+            &"\u{ffff}".repeat(300),
+        ] {
             assert!(!is_named(text, &utf16(name)), "{name}");
         }
-        assert!(!is_named(text, &[0xd800]) && !is_named(b"", &utf16("a")));
+        assert!(!is_named(text, &[0xd800]) && !is_named(b"", &utf16("a")) && !is_named(b"\"a", &utf16("a")));
     }
 
     proptest! {

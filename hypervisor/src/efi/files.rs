@@ -1,5 +1,6 @@
 //! Files of the boot medium, read through firmware before boot services end. The rules of [`super`] apply.
 
+use core::ops::Range;
 use core::slice;
 
 use stile_config::boot::NAME;
@@ -103,23 +104,31 @@ pub fn read_configuration(boot: &BootServices, handle: Handle, to: &mut [u8]) ->
 pub fn read_named(boot: &BootServices, handle: Handle, text: &[u8], last: u64) -> Option<Block> {
     let folder = [u16::from(b'V'), u16::from(b'M'), u16::from(b'S'), 0];
     let folder = Open::root(boot, handle)?.open(&folder)?;
-    let mut size = 0_u64;
-    folder.each_named(text, |_, length| size = boot_files::room_with(size, length));
+    let (mut size, mut names) = (0, 0);
+    folder.each_named(text, |_, length| (size, names) = (boot_files::room_with(size, length), boot_files::room_with(names, 0)));
     if size == 0 {
         return None;
     }
+    let whole = allocate(boot, size, last);
+    let Some(block) = whole.clone().or_else(|| allocate(boot, names, last)) else { return Some(Block::Missing(size)) };
+    // SAFETY: firmware allocated these pages, in its identity mapping.
+    let mut files = Writer::new(unsafe { slice::from_raw_parts_mut(block.start as *mut u8, (block.end - block.start) as usize) });
+    folder.each_named(text, |name, length| {
+        let named = name.get(..name.len() - 1).unwrap_or(name);
+        if whole.is_none() {
+            files.add_unread(named, size);
+        } else {
+            files.add(named, length, |bytes| folder.open(name).is_some_and(|file| file.read(bytes) == Some(bytes.len())));
+        }
+    });
+    Some(Block::At(block))
+}
+
+/// Allocates `size` bytes, whole pages, up to the address `last`. None at the address 0.
+fn allocate(boot: &BootServices, size: u64, last: u64) -> Option<Range<u64>> {
     let mut start = last;
     let pages = usize::try_from(size / PAGE).ok()?;
     // SAFETY: this runs before boot services are exited, so that the table is valid.
     let status = unsafe { (boot.allocate_pages)(AllocateType::MAX_ADDRESS, MemoryType::LOADER_DATA, pages, &mut start) };
-    if status != Status::SUCCESS || start == 0 {
-        return Some(Block::Missing(size));
-    }
-    // SAFETY: firmware allocated these pages, in its identity mapping.
-    let mut files = Writer::new(unsafe { slice::from_raw_parts_mut(start as *mut u8, size as usize) });
-    folder.each_named(text, |name, length| {
-        let named = name.get(..name.len() - 1).unwrap_or(name);
-        files.add(named, length, |bytes| folder.open(name).is_some_and(|file| file.read(bytes) == Some(bytes.len())));
-    });
-    Some(Block::At(start..start + size))
+    (status == Status::SUCCESS && start != 0).then(|| start..start + size)
 }
