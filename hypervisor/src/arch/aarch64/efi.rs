@@ -147,8 +147,7 @@ struct Identity<'a> {
 impl Memory for Identity<'_> {
     fn bytes(&self, address: u64, len: usize) -> Option<&[u8]> {
         let end = address.checked_add(len as u64)?;
-        let mut ranges = efi::mapped(self.map, self.descriptor_size);
-        let is_memory = address != 0 && ranges.any(|range| range.start <= address && end <= range.end);
+        let is_memory = address != 0 && efi::is_mapped(self.map, self.descriptor_size, address..end);
         // SAFETY: the bytes are in memory of firmware's map, which firmware maps (UEFI Specification, 2.3.6 AArch64 Platforms), and
         // boot services have not ended.
         is_memory.then(|| unsafe { slice::from_raw_parts(address as *const u8, len) })
