@@ -245,7 +245,7 @@ pub fn archive_of(client: &[u8], probe: &[u8], probes: &[ProbeVm]) -> Result<Vec
             topology: None,
             bootargs,
             initrd: None,
-            seed: [0x5a; SEED_LEN],
+            seed: Some([0x5a; SEED_LEN]),
             pci: false,
             flash: false,
             served: 0,

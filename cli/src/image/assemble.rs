@@ -172,7 +172,7 @@ pub fn plan_for(arch: Arch, vm: &VmConfig, files: &VmFiles<'_>, seed: Seed) -> R
         serves: vm.serves,
         gic: vm.gic,
         domains: &domains,
-        seed: seed_bytes,
+        seed: Some(seed_bytes),
     };
     let plan = match arch {
         Arch::Aarch64 => stile_guest_image::plan::plan(&guest, files.kernel, &UNPACKING),

@@ -29,8 +29,8 @@ pub struct Description<'a> {
     pub bootargs: &'a str,
     /// Guest-physical addresses of the initial RAM file system.
     pub initrd: Option<Range<u64>>,
-    /// The seed of the guest's random numbers.
-    pub seed: [u8; SEED_LEN],
+    /// The seed of the guest's random numbers, if there is one.
+    pub seed: Option<[u8; SEED_LEN]>,
     /// Whether it has a PCI host bridge, and a frame that turns messages into interrupts.
     pub pci: bool,
     /// Whether there is flash for the variables of firmware.
@@ -125,7 +125,6 @@ pub fn build(description: &Description<'_>) -> FdtWriterResult<Vec<u8>> {
 }
 
 fn chosen(fdt: &mut FdtWriter, description: &Description<'_>) -> FdtWriterResult<()> {
-    let (kaslr_seed, rng_seed) = description.seed.split_at(8);
     let chosen = fdt.begin_node("chosen")?;
     fdt.property_string("bootargs", description.bootargs)?;
     fdt.property_string("stdout-path", CONSOLE)?;
@@ -133,8 +132,10 @@ fn chosen(fdt: &mut FdtWriter, description: &Description<'_>) -> FdtWriterResult
         fdt.property_u64("linux,initrd-start", initrd.start)?;
         fdt.property_u64("linux,initrd-end", initrd.end)?;
     }
-    fdt.property("kaslr-seed", kaslr_seed)?;
-    fdt.property("rng-seed", rng_seed)?;
+    if let Some((kaslr_seed, rng_seed)) = description.seed.as_ref().map(|seed| seed.split_at(8)) {
+        fdt.property("kaslr-seed", kaslr_seed)?;
+        fdt.property("rng-seed", rng_seed)?;
+    }
     if !description.domains.is_empty() {
         fdt.property_u32("#address-cells", 2)?;
         fdt.property_u32("#size-cells", 2)?;

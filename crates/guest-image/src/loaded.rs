@@ -19,8 +19,6 @@ pub struct Loaded<'a> {
     pub bootargs: &'a str,
     /// The initial RAM file system.
     pub initrd: Option<&'a [u8]>,
-    /// The seed of an Arm guest's random numbers.
-    pub seed: Option<[u8; SEED_LEN]>,
     program: Program<'a>,
 }
 
@@ -31,6 +29,28 @@ enum Program<'a> {
     Linux(&'a [u8], &'a [u8]),
 }
 
+/// The boot information of a virtual machine of an image.
+fn info<'a>(vm: &Vm<'_>, files: Files<'a>) -> Option<&'a [u8]> {
+    files.file(vm.loads.iter().find(|load| load.gpa == vm.info)?)
+}
+
+/// A property of the node `chosen` of a device tree.
+fn chosen<'a>(tree: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    let tree = device_tree::parse(tree).ok()?;
+    let chosen = tree.root().children().find(|node| node.name() == "chosen")?;
+    chosen.property(name)?.value_as::<&'a [u8]>().ok()
+}
+
+/// The seed of an Arm guest's random numbers, if the device tree of a virtual machine of an image has one, whatever else it lacks.
+pub fn seed(vm: &Vm<'_>, files: Files<'_>) -> Option<[u8; SEED_LEN]> {
+    let tree = info(vm, files)?;
+    let mut seed = [0; SEED_LEN];
+    let (kaslr, rng) = seed.split_at_mut(8);
+    kaslr.copy_from_slice(chosen(tree, "kaslr-seed").filter(|bytes| bytes.len() == 8)?);
+    rng.copy_from_slice(chosen(tree, "rng-seed").filter(|bytes| bytes.len() == SEED_LEN - 8)?);
+    Some(seed)
+}
+
 impl<'a> Loaded<'a> {
     /// Reads a virtual machine of an image. `None` if its boot information does not tell enough: on a PC, any but Linux's.
     pub fn read(vm: &Vm<'_>, files: Files<'a>, is_pc: bool) -> Option<Self> {
@@ -38,8 +58,7 @@ impl<'a> Loaded<'a> {
             let load = vm.loads.iter().find(|load| load.gpa == range.start && load.len == range.end - range.start);
             load.and_then(|load| files.file(load))
         };
-        let info_load = vm.loads.iter().find(|load| load.gpa == vm.info)?;
-        let info = files.file(info_load)?;
+        let info = info(vm, files)?;
         if is_pc {
             let Mode::Long { .. } = vm.mode else { return None };
             let initrd = match pc::initrd(info) {
@@ -49,11 +68,9 @@ impl<'a> Loaded<'a> {
             let kernel =
                 vm.loads.iter().find(|load| load.gpa.checked_add(load.mem_len).is_some_and(|end| (load.gpa..end).contains(&vm.entry)))?;
             let program = Program::Linux(info, files.file(kernel)?);
-            return Some(Self { bootargs: pc::command_line(info)?, initrd, seed: None, program });
+            return Some(Self { bootargs: pc::command_line(info)?, initrd, program });
         }
-        let tree = device_tree::parse(info).ok()?;
-        let chosen = tree.root().children().find(|node| node.name() == "chosen")?;
-        let bytes = |name: &str| chosen.property(name).and_then(|property| property.value_as::<&'a [u8]>().ok());
+        let bytes = |name: &str| chosen(info, name);
         let address = |name: &str| bytes(name).and_then(|bytes| Some(u64::from_be_bytes(bytes.try_into().ok()?)));
         let initrd_at = match (address("linux,initrd-start"), address("linux,initrd-end")) {
             (Some(start), Some(end)) if start <= end => Some(start..end),
@@ -63,10 +80,6 @@ impl<'a> Loaded<'a> {
             Some(range) => Some(at(range.clone())?),
             None => None,
         };
-        let mut seed = [0; SEED_LEN];
-        let (kaslr, rng) = seed.split_at_mut(8);
-        kaslr.copy_from_slice(bytes("kaslr-seed").filter(|bytes| bytes.len() == 8)?);
-        rng.copy_from_slice(bytes("rng-seed").filter(|bytes| bytes.len() == SEED_LEN - 8)?);
         let bootargs = core::str::from_utf8(bytes("bootargs")?.strip_suffix(&[0])?).ok()?;
         let is_kernels = |gpa: u64| gpa != vm.info && initrd_at.as_ref().is_none_or(|range| gpa != range.start);
         let mut segments = Vec::new();
@@ -90,7 +103,7 @@ impl<'a> Loaded<'a> {
             size_known,
             contents: Cow::Borrowed(files.image()),
         };
-        Some(Self { bootargs, initrd, seed: Some(seed), program: Program::Arm(kernel) })
+        Some(Self { bootargs, initrd, program: Program::Arm(kernel) })
     }
 
     /// Plans the memory layout of the virtual machine with the same kernel, but `guest` for the rest.

@@ -41,8 +41,8 @@ pub struct Guest<'a> {
     pub gic: Gic,
     /// The domains that it starts, if it is Xen.
     pub domains: &'a [GuestDomain<'a>],
-    /// The seed of an Arm guest's random numbers.
-    pub seed: [u8; SEED_LEN],
+    /// The seed of an Arm guest's random numbers, if there is one.
+    pub seed: Option<[u8; SEED_LEN]>,
 }
 
 impl<'a> Guest<'a> {

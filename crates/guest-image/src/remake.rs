@@ -7,9 +7,8 @@ use alloc::vec::Vec;
 use stile_blob::{Files, Gic, Load, MAX_GICV2_VCPUS, MAX_LOADS, Nested, Package, Rule, Vm};
 use thiserror::Error;
 
-use super::dtb::SEED_LEN;
 use super::kernel::Unpacking;
-use super::loaded::Loaded;
+use super::loaded::{self, Loaded};
 use super::plan::{self, Guest, Plan};
 use super::{Compression, KernelError, pc};
 
@@ -108,7 +107,7 @@ pub fn remake<'a>(vm: &Vm<'a>, files: Files<'a>, request: &Request<'a, '_>) -> R
         serves: 0,
         gic: vm.gic,
         domains: &[],
-        seed: loaded.as_ref().and_then(|loaded| loaded.seed).unwrap_or([0x5a; SEED_LEN]),
+        seed: if request.is_pc { None } else { loaded::seed(vm, files) },
     };
     let with_plan = |plan: Plan<'_>| made(vm, files, initrd, &guest, &plan);
     match (request.kernel, &loaded) {

@@ -46,7 +46,7 @@ fn run_on_arm(job: &Job<'_>) -> Result<Counts> {
         topology: None,
         bootargs: &bootargs,
         initrd: None,
-        seed: [0x5a; SEED_LEN],
+        seed: Some([0x5a; SEED_LEN]),
         pci: false,
         flash: false,
         served: 0,

@@ -16,7 +16,7 @@ fn description(vcpus: u16) -> Description<'static> {
         topology: None,
         bootargs: "console=ttyAMA0",
         initrd: Some(0x5f00_0000..0x5f12_3456),
-        seed: std::array::from_fn::<u8, SEED_LEN, _>(|at| at as u8),
+        seed: Some(std::array::from_fn::<u8, SEED_LEN, _>(|at| at as u8)),
         pci: false,
         flash: false,
         served: 0,

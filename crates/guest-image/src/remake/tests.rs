@@ -51,7 +51,7 @@ fn blob(is_pc: bool, kernel: &[u8], initrd: Option<&[u8]>) -> Vec<u8> {
         serves: 0,
         gic: Gic::V3,
         domains: &[],
-        seed: core::array::from_fn(|at| at as u8),
+        seed: Some(core::array::from_fn(|at| at as u8)),
     };
     let plan = if is_pc { pc::plan(&guest, kernel, &AS_IT_IS) } else { plan::plan(&guest, kernel, &AS_IT_IS) }.expect("a plan");
     let vm = Vm {
@@ -159,6 +159,28 @@ fn files_of_the_boot_medium_are_used_where_they_are() {
         let error = remade(&blob, &[], &Request { kernel: Some(("new", &packed)), ..request }).expect_err("packed").to_string();
         assert!(error.contains("compressed with gzip"), "{error}");
     }
+}
+
+#[test]
+fn seeds_are_the_images_or_none() {
+    let new = arm_kernel(5);
+    let blob = blob(false, &arm_kernel(3), Some(&[9; 5000]));
+    let parsed = Blob::parse(&blob).expect("valid");
+    let vm = parsed.vms.clone().next().expect("one");
+    let some = |_: Option<&str>| Some("x".to_owned());
+    let request = Request { kernel: Some(("new", &new)), initrd: Some(None), ..request(false, &some) };
+    let seed_of = |vm: &Vm<'_>| {
+        let (vm, own) = remake(vm, Files::at_boot(parsed.files(), &new, &[]), &request).expect("a VM");
+        loaded::seed(&vm, Files::at_boot(parsed.files(), &new, &own))
+    };
+    let seed = Some(core::array::from_fn(|at| at as u8));
+    assert_eq!(seed_of(&vm), seed);
+    // Without the initial RAM file system's load the rest can't be read.
+    let without = |gpa: u64| Vm { loads: vm.loads.iter().filter(|load| load.gpa != gpa).copied().collect(), ..vm.clone() };
+    let initrd = vm.loads.iter().find(|load| load.len == 5000).expect("the initial RAM file system");
+    assert!(Loaded::read(&without(initrd.gpa), parsed.files(), false).is_none());
+    assert_eq!(seed_of(&without(initrd.gpa)), seed);
+    assert_eq!(seed_of(&without(vm.info)), None, "no device tree, no seed");
 }
 
 #[test]
