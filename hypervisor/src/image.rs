@@ -17,9 +17,15 @@ pub fn files() -> Files<'static> {
 }
 
 /// The VMs of the machine's configuration.
-#[allow(dead_code, reason = "not every architecture has VMs that serve others")]
 pub fn vms() -> Vms<'static> {
     BLOB.get().vms.clone()
+}
+
+/// Whether VM `number` of the machine's configuration serves devices, or others serve it. Not inlined, because the caller's frame would
+/// have room for a VM's configuration.
+#[inline(never)]
+pub fn has_links(number: usize) -> bool {
+    vms().nth(number).is_some_and(|vm| vm.has_links())
 }
 
 /// Looks up the function of Stile's that contains an offset in the image. Returns its name and the offset in it.

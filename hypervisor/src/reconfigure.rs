@@ -9,7 +9,7 @@ use core::ops::Range;
 
 use stile_blob::{Blob, Files, Settings, Vm};
 use stile_board::MAX_VMS;
-use stile_config::boot::{Changes, NAME, Remake, VmChanges};
+use stile_config::boot::{Changes, NAME, Remake, VmChanges, not_removed};
 use stile_config::{Look, Mistake, Mistakes};
 use stile_firmware::boot_files::{self, Block, File, Unread};
 use stile_firmware::configuration::BootMedium;
@@ -183,7 +183,8 @@ fn of_vm(
     files: &[File<'static>],
 ) -> Result<Result<Change, Mistake>, &'static str> {
     if changes.is_removed {
-        return Ok(Ok(Change::Removed));
+        // The links may be those of a command-line option, which the image's text lacks.
+        return Ok(if vm.has_links() { Err(not_removed(vm.name)) } else { Ok(Change::Removed) });
     }
     if remake.is_none() && *changes == VmChanges::default() {
         return Ok(Ok(Change::None));

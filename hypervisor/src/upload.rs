@@ -163,6 +163,10 @@ impl Transfers {
             }
             return Err(Unavailable::Memory { memory, size, free });
         }
+        // Servers and clients refer to each other by their numbers, even if one was never created.
+        if same.is_none() && image::has_links(number) {
+            return Err(Unavailable::Number(number));
+        }
         if same.is_none() && !retire::claim(number) {
             if number >= MAX_VMS || vm::get(number).is_some() {
                 return Err(Unavailable::Number(number));

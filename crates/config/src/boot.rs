@@ -146,9 +146,8 @@ fn compare(text: &str, image: &str, cpus: u32, files: &[&str], mistakes: &mut Ve
     for (number, vm) in old.vms.iter().enumerate().filter(|(number, _)| changes.vms.get(*number).is_some_and(|vm| vm.is_removed)) {
         let name = name_of(number, vm);
         changes.keys.push(format!("{name}: removed"));
-        if let (true, Some(_)) = (mistakes.is_empty(), old.vms.iter().find(|vm| !vm.served.is_empty())) {
-            let what = format!("virtual machine \"{name}\" can't be removed here, since virtual machines serve others devices");
-            mistakes.push(Mistake::new(Place::File, what).expected("the virtual machines of the image, or a new image"));
+        if mistakes.is_empty() && old.vms.iter().any(remake::is_served) {
+            mistakes.push(not_removed(&name));
         }
     }
     // Keys with mistakes are different from the image's.
@@ -156,6 +155,13 @@ fn compare(text: &str, image: &str, cpus: u32, files: &[&str], mistakes: &mut Ve
         compare_fixed(text, image, &pairs, mistakes);
     }
     Some(changes)
+}
+
+/// The mistake that a file lacks a virtual machine, which others serve or which serves others: they refer to it by its number.
+#[must_use]
+pub fn not_removed(name: &str) -> Mistake {
+    let what = format!("virtual machine \"{name}\" can't be removed here, since virtual machines serve others devices");
+    Mistake::new(Place::File, what).expected("the virtual machines of the image, or a new image")
 }
 
 /// The name of a virtual machine, by its number in its file.

@@ -10,7 +10,7 @@ use stile_board::MAX_SERVED;
 use stile_lock::TicketLock;
 use stile_paging::frames::Piece;
 
-use super::link::Link;
+use super::link::{self, Link};
 use crate::arch::contract::ServedPart;
 use crate::vm::{Vm, get};
 
@@ -88,9 +88,10 @@ impl Window {
     }
 
     /// Handles the server's access to an address of the client's that is not mapped: does a bounded part of filling and
-    /// mapping its block. Returns false if it is not in RAM; otherwise the guest retries the access.
+    /// mapping its block. Returns false if it is not in RAM, or the VM with the client's number has no device of the server's; otherwise the guest retries the access.
     pub fn touch(&self, server: &Vm, gpa: u64) -> bool {
-        let Some(client) = get(self.client).filter(|client| client.touch(gpa)) else { return false };
+        let is_clients = || link::of_server(server.number).is_some_and(|slots| slots.iter().any(|link| link.client == self.client));
+        let Some(client) = get(self.client).filter(|client| is_clients() && client.touch(gpa)) else { return false };
         let access = self.access.lock();
         if access.is_closed {
             return false;

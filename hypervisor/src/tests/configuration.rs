@@ -1,21 +1,35 @@
-//! The machine's configuration: three VMs with one file each.
+//! The machine's configuration: three VMs with one file each, and two, a client and its server, that are removed.
 
 use stile_blob::{OnReset, Settings, Techniques, write};
 use stile_board::map::RAM_BASE;
 use stile_sched::CpuSet;
 
 use super::VCPUS;
+use crate::vm::Change;
+
+/// Numbers of the VMs that are removed.
+pub const CLIENT: usize = VCPUS.len();
+pub const SERVER: usize = CLIENT + 1;
+
+/// Type of a block device (Virtio 1.2, section 5).
+const BLOCK: u32 = 2;
+
+/// The changes by the configuration file of the boot medium.
+pub fn changes() -> Vec<Change> {
+    (0..=SERVER).map(|number| if number < CLIENT { Change::None } else { Change::Removed }).collect()
+}
 
 /// Returns the blob as an image has it, at the start of a page.
 pub fn blob() -> &'static [u8] {
-    let names = ["one", "two", "three"];
+    let names = ["one", "two", "three", "client", "server"];
     let mut machine = write::Machine {
         settings: Settings { report_exits: true, slice_us: 100, mitigations: Default::default() },
         vms: Vec::new(),
         text: "",
     };
-    let files: Vec<_> = (0..VCPUS.len()).map(|vm| write::File { vm, bytes: b"a guest", gpa: RAM_BASE, mem_len: 4096 }).collect();
-    for (name, vcpus) in names.into_iter().zip(VCPUS) {
+    let files: Vec<_> = (0..names.len()).map(|vm| write::File { vm, bytes: b"a guest", gpa: RAM_BASE, mem_len: 4096 }).collect();
+    for (name, vcpus) in names.into_iter().zip(VCPUS.into_iter().chain([1; 2])) {
+        let served = (name == "client").then_some(stile_blob::Served { server: SERVER as u8, device: BLOCK });
         let vm = stile_blob::Vm {
             name,
             memory: 2 << 20,
@@ -34,8 +48,8 @@ pub fn blob() -> &'static [u8] {
             on_reset: OnReset::Restart,
             techniques: Techniques::default(),
             functions: heapless::Vec::new(),
-            served: heapless::Vec::new(),
-            serves: 0,
+            served: served.into_iter().collect(),
+            serves: (name == "server").into(),
             gic: stile_blob::Gic::default(),
         };
         machine.vms.push(vm);

@@ -92,7 +92,7 @@ fn boot() -> machine::Machine {
     cpu::setup(blob.settings.slice_us);
     let (configuration, files) = (blob.vms.clone().collect(), blob.files());
     arena::check_that_all_comes_back();
-    vm::create_all(blob, &[]).unwrap();
+    vm::create_all(blob, &configuration::changes()).unwrap();
     sample::setup().unwrap();
     memory::tests::fail_after(0);
     assert!(report::setup(true).is_err() && memory::tests::fail_no_more());

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use stile_wire::Event;
 
+use super::configuration::{CLIENT, SERVER};
 use super::counts::{line_length, messages};
 use super::machine::Machine;
 use crate::vm::{power, retire};
@@ -36,6 +37,7 @@ pub fn leave_nothing_behind(machine: &mut Machine) {
     upload::begin(11, 0, 1, 0);
     machine.run_until(is_retired);
     let free = memory::available();
+    refuses_numbers_of_links();
     waits_for_its_number(machine);
     assert_eq!(memory::available(), free, "a transfer without a client began");
     is_abandoned_while_it_begins(machine);
@@ -51,6 +53,16 @@ pub fn leave_nothing_behind(machine: &mut Machine) {
     assert_eq!(memory::available(), free, "the package of a client that left stays");
     // An upload that was refused does not keep its number.
     power::start(machine.create(number, &machine.configuration[number]));
+}
+
+/// A server's window, and its client's links, must not lead to another VM with the number of one that was removed.
+fn refuses_numbers_of_links() {
+    for number in [CLIENT, SERVER] {
+        let from = line_length();
+        upload::begin(23, number as u8, SIZE, 0);
+        let begun = messages(from).into_iter().any(|event| matches!(event, Event::Uploaded { tag: 23, .. }));
+        assert!(!begun && retire::claim(number), "number {number} is reused");
+    }
 }
 
 /// A transfer whose number is still being freed begins once it is free, unless its client leaves before.

@@ -140,13 +140,18 @@ pub fn remake(
 
 const NEW_IMAGE: &str = "the image's value, or a new image by `stile image`";
 
+/// Whether others serve a virtual machine devices.
+pub fn is_served(vm: &VmDraft) -> bool {
+    !vm.served.is_empty()
+        || vm.folders.iter().any(|folder| folder.served)
+        || vm.disks.iter().any(|disk| disk.served)
+        || vm.networks.iter().any(|network| network.served)
+}
+
 /// Anything of a virtual machine by which only `stile` can make it anew.
 fn obstacle(vm: &VmDraft, has_other_vcpus: bool) -> Option<&'static str> {
-    let is_served = vm.folders.iter().any(|folder| folder.served)
-        || vm.disks.iter().any(|disk| disk.served)
-        || vm.networks.iter().any(|network| network.served);
     match () {
-        () if is_served || !vm.served.is_empty() => Some("served devices"),
+        () if is_served(vm) => Some("served devices"),
         () if !vm.domains.is_empty() => Some("domains"),
         () if has_other_vcpus && vm.topology.is_some() => Some("a topology"),
         () => None,

@@ -68,13 +68,21 @@ fn virtual_machines_are_removed() {
     assert_eq!((&changes.vms[..], &changes.keys[..]), (&[VmChanges::default(), removed][..], &["two: removed".to_owned()][..]));
     let machine = &first[..first.find("[[vm]]").unwrap()];
     assert_eq!(read(&format!("{machine}{second}")).unwrap().vms, [removed, VmChanges::default()]);
-    let served = format!("{IMAGE}[[vm.served]]\ndevice = \"block\"\nby = \"one\"\n");
-    let mistakes = Changes::read("STILE.TOML", first.as_bytes(), &served, 4, &[]).unwrap_err().to_string();
-    assert_eq!(
-        mistakes,
-        "STILE.TOML: virtual machine \"two\" can't be removed here, since virtual machines serve others devices; \
-         expected the virtual machines of the image, or a new image"
-    );
+    for served in [
+        "[[vm.served]]\ndevice = \"block\"\nby = \"one\"",
+        "[[vm.disk]]\nfile = \"web.img\"\nserved = true",
+        "[[vm.net]]\nserved = true",
+        "[[vm.share]]\npath = \"web\"\ntag = \"web\"\nserved = true",
+    ] {
+        let image = format!("{IMAGE}{served}\n");
+        let mistakes = Changes::read("STILE.TOML", first.as_bytes(), &image, 4, &[]).unwrap_err().to_string();
+        assert_eq!(
+            mistakes,
+            "STILE.TOML: virtual machine \"two\" can't be removed here, since virtual machines serve others devices; \
+             expected the virtual machines of the image, or a new image",
+            "{served}"
+        );
+    }
 }
 
 #[test]
