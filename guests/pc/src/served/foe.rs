@@ -3,6 +3,7 @@
 use common::fail::Outcome;
 use common::random::Random;
 use common::{check, check_eq};
+use pc::exception::catch;
 
 use crate::memory::{self, read32, read64, write32, write64};
 use crate::server::{BASE, EVENTS, map};
@@ -10,6 +11,10 @@ use crate::server::{BASE, EVENTS, map};
 /// Behind this machine's RAM and devices; the client has as much RAM as this machine.
 const WINDOW: u64 = 4 << 30;
 const SIZE: u64 = 64 << 20;
+/// A port without a device.
+const PORT: u16 = 0xe0;
+/// Vector and error code of #UD.
+const INVALID_OPCODE: (u64, u64) = (6, 0);
 
 /// Any registers, the ends of the window, and all of it, while the client resets.
 pub fn attack() -> Outcome {
@@ -37,5 +42,11 @@ pub fn attack() -> Outcome {
         (0..SIZE).step_by(4096).for_each(|page| _ = read64(WINDOW + page));
     }
     check!(read64(WINDOW + memory::page(0)) != u64::MAX, "the client's RAM is not there");
+    // Instructions that Stile emulates have no operand there.
+    for address in [WINDOW + memory::page(0), EVENTS] {
+        check!(catch!("outsb", "rsi" = address, "dx" = PORT) == Some(INVALID_OPCODE), "OUTSB from {address:#x}");
+        check!(catch!("insb", "rdi" = address, "dx" = PORT) == Some(INVALID_OPCODE), "INSB to {address:#x}");
+    }
+    check!(catch!("outsb", "rsi" = memory::page(0), "dx" = PORT).is_none(), "OUTSB from this machine's RAM");
     Ok(())
 }

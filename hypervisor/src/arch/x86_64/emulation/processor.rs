@@ -9,6 +9,8 @@ use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::virt::state::{self, Field};
 use crate::arch::x86_64::vm::guest_memory::Ram;
 use crate::arch::x86_64::vm::shared;
+use crate::served::{self, Served};
+use crate::vm::Vm;
 use crate::vm::power::End;
 
 /// The memory that an emulated instruction accesses: the vCPU's own, or that of a guest hypervisor's guest.
@@ -144,15 +146,34 @@ impl<S: Space> Processor<'_, S> {
         Ok(())
     }
 
-    /// Splits an access into one or two pieces, of which the second is in another page.
+    /// Splits an access into one or two pieces, of which the second is in another page. None is in memory that the VM shares with its
+    /// clients, of which Stile has no address: #UD.
     pub fn pieces(&self, linear: u64, len: u64, write: bool, by: By) -> Result<[(u64, u64); 2], Fault> {
         let (first, left) = self.translate(linear, write, by)?;
+        self.refuse_shared(first)?;
         if left >= len {
             return Ok([(first, len), (0, 0)]);
         }
         let (second, _) = self.translate(linear.wrapping_add(left), write, by)?;
+        self.refuse_shared(second)?;
         Ok([(first, left), (second, len - left)])
     }
+
+    #[inline(always)]
+    fn refuse_shared(&self, address: u64) -> Result<(), Fault> {
+        let vm = self.cpu.vcpu().vm();
+        match vm.arch.served {
+            Some(served) if is_shared(vm, served, address) => Err(Fault::InvalidOpcode),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether an address is in an open window of a server's, where its client has RAM, or in a page of events.
+#[cold]
+#[inline(never)]
+fn is_shared(vm: &Vm, served: &Served, address: u64) -> bool {
+    served.event_pieces().any(|page| (page.gpa..page.gpa + page.size).contains(&address)) || served::touch(vm, address)
 }
 
 /// Maximum operand size, in bytes.
