@@ -30,7 +30,7 @@ pub fn setup() -> Result<(), &'static str> {
 /// Has firmware keep the figures, if there are any. All VMs are off. `passed`: all has been measured.
 pub fn keep(passed: bool) {
     let Some(document) = figures::take() else { return };
-    // Firmware's faults end in a panic. Nothing ends an endless loop, so that this comes first.
+    // Firmware's faults end in a panic, but nothing ends an endless loop in it: announce the call.
     say(format_args!(
         "Firmware stores the figures. If no line follows, it does not return: turn the machine off; the lines above have them."
     ));

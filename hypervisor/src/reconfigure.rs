@@ -26,7 +26,7 @@ use crate::{heap, memory};
 
 /// Memory for reading the file: many times what a file with one VM takes.
 const HEAP: u64 = 16 << 20;
-/// Memory for making a VM anew: several times what one with 256 vCPUs takes.
+/// Memory for rebuilding a VM: several times what one with 256 vCPUs takes.
 const HEAP_PER_VM: u64 = 4 << 20;
 
 const NO_MEMORY: &str = "there is no memory to read its configuration file";
@@ -206,7 +206,7 @@ fn of_vm(
     Ok(Ok(Change::Made(memory::allocate::<(Vm<'static>, Files<'static>)>()?.write((vm, its_files)))))
 }
 
-/// A VM that is made anew, and the bytes that are new.
+/// Rebuilds a VM. Returns it with the bytes that are new.
 fn made(vm: &Vm<'static>, new: &Remake, of_image: Files<'static>, files: &[File<'static>]) -> Result<(Vm<'static>, Vec<u8>), RemakeError> {
     let find = |name: &str| files.iter().find(|file| file.name == name).and_then(|file| Some((file.name, file.bytes.ok()?)));
     let bootargs = |line: Option<&str>| line.map_or_else(|| Some(new.append.new.clone()), |line| new.append.apply(line));

@@ -67,7 +67,7 @@ pub fn shows_consoles() -> bool {
     SHOWS_CONSOLES.load(Ordering::Relaxed)
 }
 
-/// What the screen of a machine that ends shows last.
+/// Last line on the screen of a machine that has ended.
 const STAYS_ON: &str = "The machine stays on, so that this can be read. It can be turned off now.\n";
 
 /// Powers the machine off, unless a screen shows why it ends, or its figures.
@@ -79,10 +79,10 @@ pub fn end_machine() -> ! {
     stay_on()
 }
 
-/// Powers the machine off at the end of a panic, unless a screen shows figures: firmware may be at fault, which stores them. Takes no
-/// lock.
+/// Powers the machine off at the end of a panic, unless a screen shows figures: firmware may have faulted before it stored them. Does not
+/// wait for a lock.
 pub fn end_panic() -> ! {
-    // A locked screen is one.
+    // A screen that is locked exists.
     if !shows_consoles() || SCREEN.try_lock().is_some_and(|screen| screen.is_none()) {
         Arch::power_off()
     }

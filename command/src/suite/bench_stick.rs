@@ -18,7 +18,7 @@ use stile::debian;
 /// The tests' names, and the tests.
 pub const TESTS: [(&str, Arch, Run); 2] = [("firmware/bench", Arch::Aarch64, on_arm), ("firmware/pc-bench", Arch::X86_64, on_a_pc)];
 
-/// What Stile says before the machine can be started again.
+/// Message of Stile's after which the machine can be started again.
 const STORED: &str = "The figures are stored.";
 
 /// The loop, which each machine measures first.

@@ -1,5 +1,5 @@
 //! A stick whose configuration is changed on its partition: Stile applies what can change at boot, and refuses a file with mistakes in the
-//! words of `stile check`. Its VMs are made anew with kernels on the partition, and with other memory and vCPUs.
+//! words of `stile check`. Its VMs are rebuilt with kernels on the partition, and with other memory and vCPUs.
 
 use std::fs;
 use std::io::{Cursor, Read, Write};

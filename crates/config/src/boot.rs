@@ -53,7 +53,7 @@ pub struct Changes {
     pub mitigations: Option<Mitigations>,
     /// The changes of each virtual machine of the image's text, in its order.
     pub vms: Vec<VmChanges>,
-    /// The virtual machines that are made anew, in any order.
+    /// The virtual machines to rebuild, in any order.
     pub remakes: Vec<Remake>,
     /// The keys that changed, such as `slice` and `guest: weight`, for the log.
     pub keys: Vec<String>,

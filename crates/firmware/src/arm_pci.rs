@@ -28,7 +28,7 @@ const EDGE: u32 = 1;
 pub struct ArmPci {
     /// Configuration space, from bus 0 on.
     pub space: ConfigurationSpace,
-    /// The way of its functions' requests and messages.
+    /// The path of its functions' requests and messages.
     pub route: Route,
     /// Memory that firmware has given to functions. The tables do not have it: it is in AML.
     pub windows: Vec<Window, MOST_WINDOWS>,

@@ -30,11 +30,11 @@ pub struct Smmu {
     pub address: u64,
     /// INTID of its event queue's interrupt, if that is an SPI.
     pub event: Option<u32>,
-    /// Its accesses to tables and queues see the CPUs' caches, whatever its registers say (COHACC Override).
+    /// Its accesses to tables and queues are cache-coherent, even if IDR0.COHACC is 0 (COHACC Override).
     pub is_coherent: bool,
 }
 
-/// The way of the functions on bus 0 of a segment.
+/// The path of requests and messages of the functions on bus 0 of a segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Route {
     /// The SMMU before them.
@@ -45,7 +45,7 @@ pub struct Route {
     pub its: Option<u32>,
     /// DeviceIDs in that ITS.
     pub devices: Vec<MapEntry, MOST_ENTRIES>,
-    /// Their accesses to memory see the CPUs' caches.
+    /// Their memory accesses are cache-coherent.
     pub is_coherent: bool,
 }
 
@@ -116,8 +116,8 @@ impl Mapping {
     }
 }
 
-/// Returns the way of the functions on bus 0 of a segment. Mappings to another SMMU or ITS than the first mapping's, malformed ones, and those
-/// beyond [`MOST_ENTRIES`] are left out: the functions that they are for have no StreamID or no DeviceID.
+/// Returns the path of the functions on bus 0 of a segment. Mappings to another SMMU or ITS than the first mapping's, malformed ones and
+/// those beyond [`MOST_ENTRIES`] are left out: the functions that they are for have no StreamID or no DeviceID.
 pub fn route(table: &[u8], segment: u16) -> Route {
     let mut route = Route { is_coherent: true, ..Route::default() };
     let mut smmu_at = None;

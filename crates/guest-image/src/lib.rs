@@ -1,4 +1,4 @@
-//! The files of a virtual machine: what its kernel, initial RAM file system and settings become in its memory.
+//! Initial memory contents of a virtual machine, made from its kernel, initial RAM file system and settings.
 //!
 //! `stile` makes images with it, and a booting Stile the virtual machines that the boot medium's configuration file changes.
 //! Kernels are untrusted input: for any bytes, nothing here panics or allocates more than it was told it may.

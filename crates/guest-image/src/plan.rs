@@ -1,4 +1,4 @@
-//! Where everything goes in a virtual machine's memory.
+//! The memory layout of a virtual machine.
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;

@@ -1,4 +1,4 @@
-//! Virtual machines of an image that are made anew at boot.
+//! Rebuilds virtual machines of an image at boot.
 
 use alloc::borrow::Cow;
 use alloc::string::String;
@@ -19,7 +19,7 @@ pub struct Request<'a, 'r> {
     pub is_pc: bool,
     /// Name and contents of the kernel's file.
     pub kernel: Option<(&'a str, &'a [u8])>,
-    /// The initial RAM file system, or none any more.
+    /// The initial RAM file system; `Some(None)` removes the image's.
     pub initrd: Option<Option<&'a [u8]>>,
     /// Whether the configuration names an initial RAM file system.
     pub has_initrd: bool,
@@ -27,11 +27,11 @@ pub struct Request<'a, 'r> {
     pub memory: Option<u64>,
     /// Number of vCPUs, 1 to [`stile_board::MAX_VCPUS`]; none if the virtual machine has a topology.
     pub vcpus: Option<u16>,
-    /// Returns the whole command line, from the image's if that is known; `None` if it can't.
+    /// Returns the whole command line, given the image's if that is known; `None` if it can't be derived from that.
     pub bootargs: &'r dyn Fn(Option<&str>) -> Option<String>,
 }
 
-/// Reason for which a virtual machine can't be made anew.
+/// Reason for which a virtual machine can't be rebuilt.
 #[derive(Debug, Error)]
 pub enum RemakeError {
     /// Its kernel or its memory.
@@ -70,8 +70,8 @@ fn refuse(compression: Compression, _: &[u8], _: u64) -> Result<Vec<u8>, KernelE
     Err(KernelError::Packed(compression))
 }
 
-/// Makes a virtual machine anew. Returns its configuration, and bytes to which its [`Load`]s refer as those of its own package; other loads refer
-/// to `files`.
+/// Rebuilds a virtual machine. Returns its configuration, and bytes to which its [`Load`]s refer as those of its own package; other loads
+/// refer to `files`.
 ///
 /// # Errors
 /// See [`RemakeError`].

@@ -14,7 +14,7 @@ use super::{frame_buffer, root_directory, write_text};
 
 /// The vendor of the variables: Stile.
 pub const VENDOR: Guid = guid!("5d1a8a3e-2c0f-4b0e-9c62-8f0d8a6b7e41");
-/// They outlast the machine's power, and are set when boot services have ended.
+/// Non-volatile, and accessible by runtime services, since they are set after boot services have ended.
 pub const ATTRIBUTES: VariableAttributes =
     VariableAttributes::NON_VOLATILE.union(VariableAttributes::BOOTSERVICE_ACCESS).union(VariableAttributes::RUNTIME_ACCESS);
 

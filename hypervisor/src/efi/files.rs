@@ -11,13 +11,13 @@ use uefi_raw::{Handle, Status};
 
 use super::PAGE;
 
-/// Entries of the folder that are looked at.
+/// Maximum number of entries of the folder that are read.
 const MOST_ENTRIES: usize = 10_000;
 
 /// Size of firmware's description of a file, with the longest name, in words of eight bytes.
 const INFO: usize = (size_of::<FileInfo>() + 2 * (LONGEST_NAME + 1)).div_ceil(8);
 
-/// A file or folder that is open, and closed when this is dropped: none is made for one that was not opened.
+/// An open file or folder, which is closed on drop. The pointer is valid: it comes from a successful open.
 pub struct Open(*mut FileProtocolV1);
 
 impl Open {

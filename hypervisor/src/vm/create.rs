@@ -20,7 +20,7 @@ static MAY_BE_DIRECT: AtomicBool = AtomicBool::new(false);
 /// A change of a VM of the blob.
 #[derive(Clone, Copy, Default)]
 pub enum Change {
-    /// None.
+    /// It is created as in the blob.
     #[default]
     None,
     /// It is not created.

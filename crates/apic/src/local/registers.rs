@@ -23,7 +23,7 @@ pub const fn reads_from_page(msr: u32, delivers: bool) -> bool {
 }
 
 /// Registers whose value is stored in the page, bit *n* for offset 16 *n*: ID, VERSION, TPR; LDR, DFR, SVR; TMR, IRR,
-/// ESR; the local vectors and the ICR; INITIAL_COUNT, DIVIDE. Not ISR, of which an interrupt may be in the guest's hands.
+/// ESR; the local vectors and the ICR; INITIAL_COUNT, DIVIDE. Not ISR, which lacks a vector while the guest's EOI bit is lent.
 const PLAIN: u64 = bits(0x02, 0x03) | bits(0x08, 0x08) | bits(0x0d, 0x0f) | bits(0x18, 0x28) | bits(0x2f, 0x38) | bits(0x3e, 0x3e);
 
 const fn bits(first: u32, last: u32) -> u64 {

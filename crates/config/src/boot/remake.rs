@@ -1,4 +1,4 @@
-//! Changes for which a virtual machine is made anew: of its kernel, initial RAM file system, command line, memory and vCPUs.
+//! Changes for which a virtual machine is rebuilt: of its kernel, initial RAM file system, command line, memory and vCPUs.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -13,7 +13,7 @@ use crate::{Mistake, Place, value};
 /// RAM of a virtual machine without a size in its configuration, in bytes.
 pub const DEFAULT_MEMORY: u64 = 512 << 20;
 
-/// A virtual machine that is made anew. Whatever has no new value is the image's.
+/// A virtual machine to rebuild. Fields without a new value keep the image's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remake {
     /// Its number in the image.
@@ -24,7 +24,7 @@ pub struct Remake {
     pub place: Place,
     /// The kernel's file on the boot medium.
     pub kernel: Option<Given<String>>,
-    /// The file of the initial RAM file system on the boot medium; or none any more.
+    /// The new initial RAM file system: a file on the boot medium; `Some(None)` removes the image's.
     pub initrd: Option<Option<Given<String>>>,
     /// Whether it is given an initial RAM file system by a file's name, or by a word that only `stile` knows.
     pub has_initrd: bool,
@@ -76,7 +76,7 @@ fn find<'f>(path: &str, files: &[&'f str]) -> Option<&'f str> {
     files.iter().find(|file| file.eq_ignore_ascii_case(name)).copied()
 }
 
-/// Finds the changes of a virtual machine, in the drafts `new` and `old`, for which it is made anew; `None` without any. `files`: names of
+/// Finds the changes of a virtual machine, in the drafts `new` and `old`, for which it is rebuilt; `None` without any. `files`: names of
 /// the boot medium's files for virtual machines.
 pub fn remake(
     (new, old): (&VmDraft, &VmDraft),
@@ -148,7 +148,7 @@ pub fn is_served(vm: &VmDraft) -> bool {
         || vm.networks.iter().any(|network| network.served)
 }
 
-/// Anything of a virtual machine by which only `stile` can make it anew.
+/// A feature of a virtual machine that only `stile` can rebuild.
 fn obstacle(vm: &VmDraft, has_other_vcpus: bool) -> Option<&'static str> {
     match () {
         () if is_served(vm) => Some("served devices"),

@@ -52,7 +52,7 @@ struct Room {
     text: u64,
 }
 
-/// Firmware's services. This code sets it in the image's copy.
+/// Firmware's services. Set before the image is entered, in the copy that is entered.
 static RUNTIME: Once<Runtime> = Once::new();
 
 /// Returns firmware's services, if firmware started a bench stick.
@@ -165,7 +165,7 @@ fn check_tree(tree: *const u8) -> Option<&'static [u8]> {
     device_tree::parse(tree).is_ok().then_some(tree)
 }
 
-/// Memory that the PCI host bridge with bus 0 has, by firmware's driver of it; none without such a driver.
+/// Windows of the PCI host bridge with bus 0, as reported by firmware's driver; empty without such a driver.
 fn pci_windows(boot: &BootServices, memory: &impl Memory) -> Vec<Window, MOST_WINDOWS> {
     /// EFI_LOCATE_SEARCH_TYPE: ByProtocol.
     const BY_PROTOCOL: i32 = 2;

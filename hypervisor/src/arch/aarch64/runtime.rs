@@ -13,7 +13,7 @@ const WXN: u64 = 1 << 19;
 
 static SERVICES: Once<Services> = Once::new();
 
-/// Prepares calls. Returns whether there can be any.
+/// Prepares calls. Returns false if firmware has not started a bench stick.
 ///
 /// # Errors
 /// A description of why firmware can't be called.

@@ -37,7 +37,7 @@ impl Snapshots for Arch {
             );
         }
         if vm.arch.served.is_some() {
-            return Some("VMs that serve devices, or are served some, can't be saved yet: stop it instead");
+            return Some("a VM that serves devices, or is served some, can't be saved yet: stop it instead");
         }
         vm.arch.flash.is_some().then_some("VMs that start from firmware can't be saved yet: stop it instead")
     }

@@ -21,7 +21,7 @@
 //! | `record` | pending interrupts, for traces | recording exits |
 //! | `nested` | the extension for guests that are hypervisors | creation, load, put and power-off of a vCPU; accesses to its MSRs |
 //! | `hyper_v`, `kvm_clock` | paravirtual registers that one of the two offers | reset of a vCPU; accesses to its MSRs |
-//! | `paravirtual_eoi` | another one, and the bit in the guest's memory that it names | reset, INIT and load of a vCPU; accesses to its MSRs |
+//! | `paravirtual_eoi` | MSR_KVM_PV_EOI_EN, and the bit in guest memory at its address | reset, INIT and load of a vCPU; accesses to its MSRs |
 //!
 //! # Rules
 //!

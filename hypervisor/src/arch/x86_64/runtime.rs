@@ -14,7 +14,7 @@ const MXCSR: u32 = 0x1f80;
 
 static SERVICES: Once<Services> = Once::new();
 
-/// Prepares calls. Returns whether there can be any.
+/// Prepares calls. Returns false if firmware has not started a bench stick.
 ///
 /// # Errors
 /// A description of why firmware can't be called.

@@ -11,7 +11,7 @@ use super::vm::Vm;
 use crate::arch::contract::ServedPart;
 use crate::vm;
 
-/// The signal is a message: bits 19:2 of its address are bits 28:11, bits 10:0 of its data the lowest.
+/// Marks a signal that is a message: bits 28:11 have bits 19:2 of its address, bits 10:0 those of its data.
 const MESSAGE: u32 = 1 << 31;
 /// Address of messages to local APICs; bits 19:2 have the destination.
 const ADDRESS: u64 = 0xfee0_0000;
@@ -59,7 +59,7 @@ impl ServedPart for Vm {
         pc::SERVER_INPUT + slot
     }
 
-    /// Sends it: neither kind needs more.
+    /// Sends the signal at once: neither kind needs [`ServedPart::send`].
     fn post(vm: &'static vm::Vm, signal: u32) -> bool {
         if signal & MESSAGE == 0 {
             delivery::pulse_input(vm, signal as usize);

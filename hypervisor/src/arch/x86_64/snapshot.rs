@@ -28,7 +28,7 @@ impl Snapshots for Arch {
         // A snapshot must not make its VM a trusted one.
         let trusted = vm.arch.direct.as_ref().map(|_| "a VM with `ipi = \"direct\"` can't be saved or restored: stop it instead");
         let functions = "a VM that owns PCI functions (disks, networks) can't be saved, as they stay with the machine: stop it instead";
-        let links = "VMs that serve devices, or are served some, can't be saved yet: stop it instead";
+        let links = "a VM that serves devices, or is served some, can't be saved yet: stop it instead";
         vm.arch.served.map(|_| links).or(vm.arch.functions.map(|_| functions)).or(nested).or(trusted)
     }
 

@@ -159,7 +159,7 @@ fn setup() -> Result<u8, &'static str> {
         .as_ref()
         .ok_or("the device tree (or the ACPI table MADT) has no ITS, to which functions send interrupts (QEMU: -M virt,gic-version=3)")?;
     if !bridge.is_coherent {
-        return Err("functions do not see the CPUs' caches (dma-coherent in the device tree, or cache coherency in the ACPI table IORT)");
+        return Err("their DMA is not cache-coherent (dma-coherent in the device tree, or coherency in the ACPI table IORT)");
     }
     if bridge.keeps_bars {
         keep_bars(board, bridge)?;

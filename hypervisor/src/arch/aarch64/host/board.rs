@@ -69,7 +69,7 @@ pub struct Device {
     pub registers: Span,
     /// Physical INTID, if any.
     pub intid: Option<u32>,
-    /// Its accesses to memory see the CPUs' caches, whatever its registers say.
+    /// Its memory accesses are cache-coherent, even if its registers do not say so.
     pub is_coherent: bool,
 }
 

@@ -127,8 +127,8 @@ pub fn is_present() -> bool {
     PRESENT.load(Ordering::Relaxed)
 }
 
-/// Replaces the sites: all on a machine with a GICv2 (`present`), else those at which SGIs have numbers, if some SGIs are
-/// firmware's (`shared`).
+/// Patches the sites: all on a machine with a GICv2 (`present`); else, if firmware keeps some SGIs (`shared`), those that access
+/// INTIDs (`OF_INTERRUPTS`).
 ///
 /// # Safety
 /// The boot tables are in use, in which code is writable, and no other CPU runs.

@@ -148,7 +148,7 @@ fn place(registers: &Mmio, register: usize, table: u64) -> Result<(), &'static s
 fn refusal(reason: Misplaced) -> &'static str {
     match reason {
         Misplaced::PageSize => "the ITS takes tables in pages of no known size",
-        Misplaced::Shareability => "the ITS does not see the CPUs' caches",
+        Misplaced::Shareability => "the ITS is not cache-coherent",
         Misplaced::Other => "the ITS takes no table where Stile has it",
     }
 }

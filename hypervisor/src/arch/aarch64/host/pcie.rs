@@ -27,9 +27,9 @@ pub struct HostBridge {
     buses: u16,
     /// Windows of memory.
     windows: Vec<Window, MOST_WINDOWS>,
-    /// BARs stay where firmware put them: it names only such memory as it has used.
+    /// BARs stay where firmware put them: windows are only the memory that firmware has assigned.
     pub keeps_bars: bool,
-    /// Functions see the CPUs' caches.
+    /// DMA of functions is cache-coherent.
     pub is_coherent: bool,
     /// `iommu-map` and `msi-map`: StreamIDs and DeviceIDs of routing IDs.
     streams: PciMap,
@@ -74,7 +74,7 @@ impl HostBridge {
         self.windows.iter().map(|window| window.cpu..window.cpu + (window.pci.end - window.pci.start))
     }
 
-    /// Whether firmware reports none of its memory, though BARs stay where it put them.
+    /// Whether firmware reports no windows. Only with BARs that stay where it put them.
     pub fn is_memory_unknown(&self) -> bool {
         self.windows.is_empty()
     }

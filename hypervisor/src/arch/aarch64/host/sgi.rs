@@ -11,7 +11,7 @@ use super::sysreg::read_sysreg;
 
 core::arch::global_asm!(include_str!("sgi.S"), KICK = const KICK, BESIDE_EL3 = const KICK_BESIDE_EL3);
 
-/// SGI that makes a CPU check for requests, as acknowledged: 15, as few guests with direct interrupts use that one themselves.
+/// The kick, an SGI that makes a CPU check for requests, as the exit path sees it: few guests with direct interrupts use SGI 15.
 pub const KICK: u32 = 15;
 
 /// The kick's number in hardware beside firmware at EL3: the last SGI that is not firmware's.

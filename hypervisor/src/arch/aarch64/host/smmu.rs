@@ -101,7 +101,7 @@ struct Smmu {
 
 static SMMU: TicketLock<Option<Smmu>> = TicketLock::new(None);
 
-/// Takes over the SMMU: all streams abort from here on. `is_coherent`: it sees the CPUs' caches, whatever it says of itself. `ram` is the
+/// Takes over the SMMU: all streams abort from here on. `is_coherent`: it is cache-coherent, even if IDR0 does not say so. `ram` is the
 /// board's. Returns IDR5.OAS, the size of its output addresses.
 ///
 /// # Errors
@@ -113,7 +113,7 @@ pub fn setup(registers: &Span, is_coherent: bool, ram: &[Span]) -> Result<u8, &'
         return Err("the SMMU has no second stage (QEMU: -global arm-smmuv3.stage=nested)");
     }
     if idr0 & IDR0_COHACC == 0 && !is_coherent {
-        return Err("the SMMU does not see the CPUs' caches");
+        return Err("the SMMU is not cache-coherent");
     }
     if idr5 & IDR5_GRAN4K == 0 || registers.read32(IDR1) & 0x3f < LOG2_STREAMS {
         return Err("the SMMU has no 4 KiB pages, or too few streams");

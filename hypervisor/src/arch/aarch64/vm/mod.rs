@@ -159,7 +159,7 @@ impl VmPart for Vm {
 
     fn complete_unmap(&self) {
         match self.served {
-            // Those of its servers as well, on a CPU that has loaded this VM's.
+            // Also the servers' translations, whose VMIDs are not loaded on this CPU.
             Some(served) if !served.links().is_empty() => self.tables.invalidate_all(),
             _ => self.tables.complete_unmap(),
         }

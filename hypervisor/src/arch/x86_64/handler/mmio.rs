@@ -210,8 +210,8 @@ pub fn access(cpu: &mut WholeCpu, address: u64, kind: Access, write: bool) -> Ou
     emulate(cpu, row, address)
 }
 
-/// Handles an access to a window on a client's RAM, which fills or maps a bounded part, and a load that waits for a server: the guest
-/// retries both. `None`: it is neither.
+/// Handles a first touch of a window, by filling or mapping a bounded part of a client's RAM, and a load that waits for a server: the
+/// guest retries both. `None`: it is neither.
 #[cold]
 #[inline(never)]
 fn served_access(cpu: &mut WholeCpu, served: &Served, address: u64, kind: Access, write: bool) -> Option<Outcome> {
@@ -226,7 +226,7 @@ fn served_access(cpu: &mut WholeCpu, served: &Served, address: u64, kind: Access
     if !is_load || !served.must_wait(address) {
         return None;
     }
-    // As in HLT: what ends the wait wakes the vCPU, and so does each of its interrupts, which it may take before the load.
+    // As in HLT: the end of the wait wakes the vCPU, and so does each of its interrupts, which it may take before the load.
     cpu.leave = Leave::Wait;
     Some(Outcome::leave(row_on_bus(cpu, address, write)))
 }

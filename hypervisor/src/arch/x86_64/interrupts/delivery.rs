@@ -39,8 +39,8 @@ pub fn send_of_device(vm: &'static Vm, message: Message, cpu: Option<&mut Cpu>) 
     send(vm, message, IO_APIC, cpu);
 }
 
-/// Sends a message of a device that another VM serves to one vCPU at most: the first that it addresses, or of those the one of the lowest
-/// priority. So it costs the sender, who is the other VM, one notification.
+/// Sends a served device's message to at most one vCPU: the first that it addresses, or with lowest-priority delivery the one that wins
+/// arbitration. This bounds the cost for the server's vCPU, which sends it, to one notification.
 pub fn send_to_first(vm: &'static Vm, message: Message) {
     let is_single = message.delivery == Delivery::LowestPriority || matches!(message.destination, Destination::Physical(_));
     if is_single {

@@ -25,7 +25,7 @@ const CONSTANT: [u32; 12] = [
     0xc001_102a, // BU_CFG
 ];
 
-/// Whether a register may be one of these, by one or two comparisons: the APIC's are not, which are written most.
+/// Whether a register may be one of these. One or two comparisons exclude the APIC's, the most frequent ones.
 #[inline(always)]
 pub fn may_have(register: u32) -> bool {
     /// The lowest of them but for the PAT.

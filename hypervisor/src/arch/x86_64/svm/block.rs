@@ -90,7 +90,7 @@ impl LastAnswer {
 /// The port that the loaded vCPU has read last by a byte.
 #[derive(Clone, Copy)]
 pub struct LastPort {
-    /// Its number; [`LastPort::NONE`]'s is none.
+    /// Its number; out of range in [`LastPort::NONE`].
     pub port: u32,
     /// Its region on the bus of the loaded vCPU's VM, if that takes such reads.
     pub slot: Option<Slot>,

@@ -44,7 +44,7 @@ pub fn of_write(cpu: &Cpu, vmcb: &Vmcb, site: usize) -> Option<u64> {
     if cpu.virt.has_next_rip.get() {
         return cpu.has_x2apic().then(|| vmcb.read(Field::NEXT_RIP));
     }
-    // The site is vacant in another mode: `find_write`, and a change of the mode drops it.
+    // Outside of x2APIC mode the site is empty: `find_write` does not fill it, and a change of the mode drops it.
     recall(cpu, vmcb, Kind::Wrmsr, site)
 }
 

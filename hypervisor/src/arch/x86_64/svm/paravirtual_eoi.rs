@@ -1,4 +1,4 @@
-//! Ends of interrupts by a bit in the guest's memory, where MSR_KVM_PV_EOI_EN names it (Linux, Documentation/virt/kvm/x86/msr.rst;
+//! KVM's paravirtual EOI: a bit in guest memory at the address in MSR_KVM_PV_EOI_EN (Linux, Documentation/virt/kvm/x86/msr.rst;
 //! `stile_apic::EoiBit`): an EOI without an exit.
 //!
 //! The bit's location is known to the APIC's model only between load and put of its vCPU. Load marks its page as written, and put takes
@@ -18,10 +18,10 @@ pub const REGISTER: u32 = 0x4b56_4d04;
 
 /// In the register: the bit is in use.
 const ENABLED: u64 = 1;
-/// The structure has four bytes, at an address of as many.
+/// Mask of the address of the structure, which has four bytes and is aligned.
 const ALIGNED: u64 = !3;
 
-/// Location of the structure's first byte, whose lowest bit it is. RAM stays in place while the VM exists.
+/// Location of the structure's first byte, whose bit 0 is the EOI bit. RAM stays in place while the VM exists.
 #[derive(Clone, Copy)]
 pub struct Bit(NonNull<u8>);
 
@@ -47,7 +47,7 @@ impl EoiBit for Bit {
 /// Local APIC of a guest that may have a bit.
 pub type LocalApic<'a> = stile_apic::LocalApic<'a, Bit>;
 
-/// A vCPU's register.
+/// MSR_KVM_PV_EOI_EN of a vCPU.
 pub struct ParavirtualEoi(AtomicU64);
 
 impl ParavirtualEoi {
@@ -66,7 +66,7 @@ impl ParavirtualEoi {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sets the register to its value in a snapshot. One that it would not take turns the bit off.
+    /// Sets the register to its value in a snapshot. An invalid value turns the bit off.
     pub fn restore(&self, value: u64) {
         self.0.store(if is_valid(value) { value } else { 0 }, Ordering::Relaxed);
     }
@@ -80,8 +80,8 @@ impl ParavirtualEoi {
         valid
     }
 
-    /// Returns the bit, if the guest wants it used, and marks its page as written. One in RAM that the guest has not touched is not:
-    /// filling it takes time that a load does not have.
+    /// Returns the bit, if the guest has enabled it, and marks its page as written. Returns `None` in RAM that the guest has not touched:
+    /// a load of a vCPU has no time to fill it.
     #[inline(always)]
     pub fn bit(&self, vm: &'static Vm) -> Option<Bit> {
         let register = self.register();
@@ -94,7 +94,7 @@ fn locate(vm: &'static Vm, address: u64) -> Option<Bit> {
     if !vm.is_mapped(address) {
         return None;
     }
-    // Instructions that were decoded from the structure itself are not forgotten: the guest has no reason to run it.
+    // Stores to the structure do not invalidate decoded instructions: the guest has no reason to execute it.
     Ram(vm).pointer::<u8>(address).and_then(NonNull::new).map(Bit)
 }
 

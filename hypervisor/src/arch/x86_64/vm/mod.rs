@@ -97,7 +97,7 @@ impl VmPart for Vm {
     }
 
     fn reset(&self, _number: usize) {
-        // First: until then a server may signal an interrupt.
+        // Before the interrupt controllers: until then a server may signal an interrupt.
         if let Some(served) = self.served {
             served.reset();
         }
@@ -143,7 +143,7 @@ impl VmPart for Vm {
     fn complete_unmap(&self) {
         second_stage::invalidate(self.place.second_stage());
         if let Some(served) = self.served {
-            // Until CPUs that run a server have done it, it reaches RAM that remains this VM's.
+            // A server reaches this RAM, which remains the VM's, by stale translations until its CPUs have invalidated them.
             served.servers().for_each(|server| server.arch.invalidate_windows());
         }
     }
