@@ -12,7 +12,7 @@ use crate::out;
 #[derive(Debug)]
 pub struct Task {
     bar: ProgressBar,
-    /// Where there is no terminal.
+    /// Progress in lines of text, without a terminal.
     plain: Option<Mutex<Plain>>,
 }
 

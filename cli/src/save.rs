@@ -14,7 +14,7 @@ use crate::operate::{self, Target};
 use crate::progress::Task;
 use crate::replaced;
 
-/// How long Stile may take for the next piece.
+/// Time limit for Stile's next piece.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Saves a VM, which continues afterwards unless it was paused.

@@ -26,7 +26,7 @@ pub enum DeviceArgument {
     Block {
         /// File or block device with the content of the disk.
         file: PathBuf,
-        /// How the content is in the file.
+        /// Format of the file.
         format: Format,
         /// The client can't write.
         read_only: bool,

@@ -24,9 +24,9 @@ const CHECKED: usize = UDP_HEADER + CLIENT_ADDRESS + size_of::<Mac>();
 /// A client's addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
-    /// That of its card.
+    /// Ethernet address of its card.
     pub mac: Mac,
-    /// That of its system, if it is known: then only IPv4 and ARP pass.
+    /// IP address of its system, if it is known: then only IPv4 and ARP pass.
     pub ip: Option<Ipv4Addr>,
 }
 

@@ -12,7 +12,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, configure_capability_in_ambi
 use crate::mounting::mount;
 use crate::private;
 
-/// Where the back end finds the folder.
+/// Path of the folder, for the back end.
 pub const FOLDER: &str = "/folder";
 
 /// Directories with programs and libraries, and with what the kernel tells of the process: without devices, and not writable.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::mounting::mount;
 
-/// Where the groups are.
+/// Folder of the groups.
 const GROUPS: &str = "/sys/fs/cgroup";
 
 /// Memory of a device's back end in bytes, with the kernel's for it and files in memory that it writes. `qemu-storage-daemon` keeps up to

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
 
-/// Where it is: in a directory that is root's.
+/// The directory of private files, which is root's.
 const DIRECTORY: &str = "/run/stile-devices";
 
 /// Makes the directory, which no other user can enter, unless it is there.

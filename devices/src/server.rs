@@ -58,7 +58,7 @@ pub trait Backend {
     /// Ends the work for a driver: no buffer of the client's is accessed any more.
     ///
     /// # Errors
-    /// That can't be said, and the process is about to end.
+    /// Buffers may still be accessed; the process is about to end.
     fn stop(&mut self) -> io::Result<()> {
         Ok(())
     }

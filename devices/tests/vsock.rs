@@ -23,7 +23,7 @@ const EVENTS: usize = 2;
 const CIDS: [u32; 2] = [3, 4];
 const PORTS: [u32; 2] = [1000, 22];
 
-/// Where the buffers of a queue are: one for each descriptor.
+/// Address of a queue's buffers: one for each descriptor.
 const fn buffer(queue: usize, head: u16) -> u64 {
     DATA + 0x4_0000 * queue as u64 + 0x8000 * head as u64
 }

@@ -19,7 +19,7 @@ pub const TESTS: [(&str, L1); 3] = [("nested/probe-as-l2", L1::Kvm), ("nested/nv
 /// excess.
 ///
 /// # Errors
-/// That, or why nothing can be measured.
+/// The budgets that are exceeded, or the reason for which nothing can be measured.
 pub fn test(l1: L1) -> Result<(), String> {
     let failures = measure(l1).map_err(|error| format!("{error:#}"))?;
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }

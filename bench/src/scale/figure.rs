@@ -36,7 +36,7 @@ pub const fn operations(arch: Arch) -> &'static [&'static str] {
 pub struct Machine {
     /// CPUs.
     pub cpus: u32,
-    /// Where the busy VMs are.
+    /// Places of the busy VMs.
     pub load: Load,
 }
 

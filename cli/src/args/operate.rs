@@ -61,7 +61,7 @@ pub struct DestroyArgs {
 /// `stile save`.
 #[derive(Debug, Args)]
 pub struct SaveArgs {
-    /// Which VM.
+    /// The VM.
     #[command(flatten)]
     pub target: VmArgs,
     /// The file for the snapshot; one that is there is replaced once the snapshot is complete.
@@ -92,7 +92,7 @@ pub struct RestoreArgs {
 /// `stile migrate`.
 #[derive(Debug, Args)]
 pub struct MigrateArgs {
-    /// Which VM.
+    /// The VM.
     #[command(flatten)]
     pub target: VmArgs,
     /// The machine that the VM moves to, on this computer.

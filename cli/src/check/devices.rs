@@ -120,7 +120,7 @@ fn describe(machine: &MachineConfig, network: &Network) -> String {
     }
 }
 
-/// Where a client finds its served device `number`, counted from 1.
+/// Place where a client finds its served device `number`, counted from 1.
 fn place(arch: Arch, number: usize) -> String {
     match arch {
         Arch::Aarch64 => format!("0001:00:{number:02x}.0"),

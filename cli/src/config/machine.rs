@@ -108,7 +108,7 @@ pub struct VmConfig {
     pub cid: Option<u32>,
     /// The file for the output of its console, if the VM `service` serves one.
     pub console: Option<PathBuf>,
-    /// How many devices it serves: at most [`stile_board::MAX_SERVED`].
+    /// Number of devices that it serves: at most [`stile_board::MAX_SERVED`].
     pub serves: u8,
     /// Its interrupt controller: [`MachineConfig::gic`].
     pub gic: Gic,
@@ -125,7 +125,7 @@ impl VmConfig {
         self.folders.iter().chain(&self.served_folders)
     }
 
-    /// How long a command waits for the VM's address, in the VM's seconds; `None` without a network, its own or a served one. The
+    /// Time for which a command waits for the VM's address, in the VM's seconds; `None` without a network, its own or a served one. The
     /// emulator's network always gives an address, on a busy computer late; on a bridge nobody may.
     pub fn seconds_to_address(&self) -> Option<u32> {
         let mut networks = self.networks.iter().chain(&self.served_networks).peekable();
@@ -305,7 +305,7 @@ pub enum InitrdSource {
     Busybox,
     /// The initial RAM file system of the kernel's package.
     Bundled,
-    /// That of Debian's installer, and a file with answers to its questions.
+    /// The initial RAM file system of Debian's installer, and a file with answers to its questions.
     Answered(PathBuf),
 }
 

@@ -148,8 +148,8 @@ fn device(draft: &ServedDraft, mistakes: &mut Vec<Mistake>) -> Option<u32> {
     found
 }
 
-/// Why `stile-devices` does not serve a server's device, its number `number`, and what is expected instead; `None` if it does, or if that
-/// can't be told.
+/// Returns the reason for which `stile-devices` does not serve a server's device, its number `number`, and a device that it serves; `None`
+/// if it serves it, or if that can't be told.
 fn refused(device: u32, server: &VmConfig, number: usize) -> Option<(String, String)> {
     let command = server.exec.as_deref().filter(|_| matches!(server.kernel, KernelSource::Debian(_)))?;
     let (name, by) = (device_name(device), &server.name);

@@ -111,7 +111,7 @@ pub enum Request {
         file: PathBuf,
         /// The VM's clocks.
         clock: Clock,
-        /// How many sections of the file there are, if it still grows: [`Request::RestoreMore`] follows.
+        /// Number of the file's sections, if it still grows: [`Request::RestoreMore`] follows.
         sections: Option<u32>,
         /// The VM keeps `ipi = "direct"`.
         trusted: bool,
@@ -214,7 +214,7 @@ pub enum Reply {
     Done,
     /// The request was not carried out.
     Refused {
-        /// Why: a sentence.
+        /// Reason, as a sentence.
         message: String,
     },
     /// The machine has ended: the last message.
@@ -233,7 +233,7 @@ pub struct Work {
 /// Result of a step of a VM's copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copied {
-    /// How many sections the file has; `None` once it is complete.
+    /// Number of the file's sections; `None` once it is complete.
     pub sections: Option<u32>,
     /// Pages that the step wrote.
     pub pages: u64,

@@ -12,7 +12,7 @@ use object::{Endianness, read::elf::SectionHeader};
 use super::tree;
 use crate::config::Arch;
 
-/// Where a tree has libraries: the loader, and the others.
+/// Folders of a tree's libraries: the loader, and the others.
 const fn folders(arch: Arch) -> [&'static str; 2] {
     match arch {
         Arch::Aarch64 => ["usr/lib", "usr/lib/aarch64-linux-gnu"],

@@ -18,7 +18,7 @@ const CHUNK: usize = 1 << 20;
 pub struct ProcessMemory {
     pid: u32,
     memory: File,
-    /// That of [`stile_wire::Command::OpenWindow`], and the pages' addresses in the process.
+    /// The mark of [`stile_wire::Command::OpenWindow`], and the pages' addresses in the process.
     mark: u64,
     pages: [u64; PAGES],
 }

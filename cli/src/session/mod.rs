@@ -175,7 +175,7 @@ pub struct Request {
     pub arch: Arch,
     /// The VMs in the image, at least one.
     pub guests: Vec<Guest>,
-    /// Where to write logs.
+    /// Folder for logs.
     pub logs: Option<PathBuf>,
     /// The time limit of the run.
     pub timeout: Option<Duration>,

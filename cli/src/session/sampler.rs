@@ -34,7 +34,7 @@ pub enum Step {
 #[derive(Debug, Default)]
 pub struct Sampler {
     waiting: Vec<ClientId>,
-    /// When it is asked for again; `None` if none is being gathered.
+    /// Time of the next request for it; `None` if none is being gathered.
     retry: Option<Instant>,
     /// The vCPU that was asked for: VM and number.
     at: (u8, u8),
@@ -42,7 +42,7 @@ pub struct Sampler {
     tag: u16,
     /// First row of the requested piece of the ledger.
     from: u16,
-    /// How often a piece of the vCPU's has arrived incomplete.
+    /// Number of times that a piece of the vCPU's has arrived incomplete.
     incomplete: u8,
     /// Rows of the piece that is arriving, or of which rows were lost. All are of one copy of the ledger: those of earlier ones are dropped
     /// when the vCPU's totals, or the end of an earlier piece, arrive.

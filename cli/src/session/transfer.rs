@@ -68,7 +68,7 @@ pub struct Saving<W> {
     memory: bool,
     /// RAM's first byte.
     start: u64,
-    /// How far RAM is saved, and its end.
+    /// End of the RAM that is saved, and RAM's end.
     ram: (u64, u64),
 }
 
@@ -149,7 +149,7 @@ pub struct Restoring<R> {
     window: u64,
     reader: Reader<R>,
     clock: Clock,
-    /// How many sections of the file there are, if it still grows.
+    /// Number of the file's sections, if it still grows.
     sections: Option<u32>,
     phase: Phase,
     part: u16,

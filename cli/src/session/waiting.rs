@@ -26,7 +26,7 @@ struct Pending {
     vm: String,
     command: Command,
     repeat_at: Instant,
-    /// How often it was repeated.
+    /// Number of repetitions.
     attempts: u8,
 }
 

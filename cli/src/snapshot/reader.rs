@@ -14,7 +14,7 @@ use crate::guest::Guest;
 /// Number of sections of the description.
 const DESCRIPTION: u32 = 3;
 
-/// Why a file is not accepted.
+/// Reason for which a file is not accepted.
 #[derive(Debug, ThisError)]
 pub enum Error {
     /// It can't be read.

@@ -34,7 +34,7 @@ pub const TESTS: [(&str, Run); 4] = [
 /// The emulator.
 const PROGRAM: &str = "qemu-system-x86_64";
 
-/// Where it ends.
+/// Last message of Stile on a CPU without both.
 const NEITHER: &str = "Stile can't run here: the CPU has neither VMX nor AMD-V";
 
 /// Time limit of a run: firmware takes ten seconds on an idle machine.

@@ -26,7 +26,7 @@ const CONTRAST: f64 = 4.5;
 /// Least size of text in CSS pixels.
 const SMALLEST: f64 = 11.0;
 
-/// What the page looks like, measured by the page itself: all details are open. Colours are relative luminances, by WCAG 2.1.
+/// Appearance of the page, measured by the page itself: all details are open. Colours are relative luminances, by WCAG 2.1.
 const LOOK: &str = r#"(() => {
     document.querySelectorAll("details").forEach(details => details.open = true);
     const light = text => {

@@ -1,4 +1,4 @@
-//! How software reaches a local APIC.
+//! Modes of a local APIC.
 
 /// The APIC's mode: bits 11:10 of IA32_APIC_BASE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -86,7 +86,7 @@ pub struct Vm<'a> {
     pub functions: Vec<u16, MAX_FUNCTIONS>,
     /// The virtio devices that other virtual machines serve it, with access to all of its RAM.
     pub served: Vec<Served, MAX_SERVED>,
-    /// How many devices it serves: see [`crate::Vms::served_by`].
+    /// Number of devices that it serves: see [`crate::Vms::served_by`].
     pub serves: u8,
     /// The interrupt controller of an Arm guest, which must be the machine's.
     pub gic: Gic,
@@ -327,7 +327,7 @@ impl Nested {
         [("off", Nested::Off), ("nv", Nested::Nv), ("nv2", Nested::Nv2), ("enlightened", Nested::Enlightened)];
 }
 
-/// How cached decoded instructions are kept coherent with guest code.
+/// Method by which cached decoded instructions are kept coherent with guest code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DecodeCache {
     /// Not cached: each instruction is fetched and decoded.

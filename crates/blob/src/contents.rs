@@ -23,7 +23,7 @@ pub enum Source<'a> {
     Nothing,
 }
 
-/// Where the files of a virtual machine are.
+/// Sources of a virtual machine's files.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Files<'a> {
     /// The machine's blob.

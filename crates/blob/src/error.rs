@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::format::VERSION;
 
-/// Why a blob was refused.
+/// Reason for which a blob was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// It doesn't begin with [`crate::MAGIC`]: the image was not made by `stile`, or was not loaded

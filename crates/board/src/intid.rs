@@ -4,17 +4,17 @@
 pub const PPI_BASE: u32 = 16;
 /// The first shared peripheral interrupt.
 pub const SPI_BASE: u32 = 32;
-/// How many INTIDs (SGIs, PPIs and SPIs together) the distributor has.
+/// Number of the distributor's INTIDs: SGIs, PPIs and SPIs together.
 pub const COUNT: u32 = 64;
 
 /// The first of the SPIs that messages of PCI functions become, in VMs that have any.
 pub const MSI_BASE: u32 = COUNT;
-/// How many they are.
+/// Number of SPIs for messages.
 pub const MSI_COUNT: u32 = 64;
 
 /// The first LPI, in VMs that have PCI functions.
 pub const LPI_BASE: u32 = 8192;
-/// How many there are: Linux takes 32 for each function.
+/// Number of LPIs: Linux takes 32 for each function.
 pub const LPI_COUNT: u32 = 32 * crate::MAX_FUNCTIONS as u32;
 
 /// GIC maintenance interrupt, for guests that have an EL2.

@@ -86,7 +86,7 @@ impl<D> Region<D> {
     }
 }
 
-/// Why a bus can't be built.
+/// Reason for which a bus can't be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error<D> {
     /// A region without addresses, or with its base behind the first one.

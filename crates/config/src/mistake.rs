@@ -117,7 +117,7 @@ fn is_part(name: &str, word: &str) -> bool {
     word.len() > 1 && rest.contains(&Some(true))
 }
 
-/// How mistakes look: without colours and on lines of any length by default.
+/// Appearance of mistakes: without colours and on lines of any length by default.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Look {
     /// With a terminal's colours.

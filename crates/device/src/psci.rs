@@ -56,7 +56,7 @@ pub const VERSION_1_1: u64 = 1 << 16 | 1;
 /// `x0` of `MIGRATE_INFO_TYPE`: no Trusted OS requires migration.
 pub const MIGRATE_NOT_REQUIRED: u64 = 2;
 
-/// Why a call fails: DEN0022, "Return error codes".
+/// Error of a call: DEN0022, "Return error codes".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Error {

@@ -24,7 +24,7 @@ pub(crate) const PROPERTY: u32 = 3;
 pub(crate) const NOP: u32 = 4;
 pub(crate) const END: u32 = 9;
 
-/// Why a device tree can't be read.
+/// Reason for which a device tree can't be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// It lacks the magic number, has another version, or its length is wrong.

@@ -175,7 +175,7 @@ pub fn part(document: &[u8], index: usize) -> Option<Vec<u8, PART>> {
     Some(part)
 }
 
-/// Why parts are no document.
+/// Reason for which parts are no document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// A part is missing, damaged or too long, or does not belong to the others.

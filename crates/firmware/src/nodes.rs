@@ -44,7 +44,7 @@ pub fn affinity(cpu: &FdtNode<'_>) -> u64 {
     cells(cpu, "reg").iter().fold(0, |value, &cell| value << 32 | u64::from(cell))
 }
 
-/// Where the CPU of a `cpu` node waits for the address at which it starts (Devicetree Specification, "cpu-release-addr"), if it
+/// Address at which the CPU of a `cpu` node finds the one where it starts (Devicetree Specification, "cpu-release-addr"), if it
 /// does not start by PSCI. A release address that is not aligned, or beyond 2^48, is none.
 pub fn spin_table(cpu: &FdtNode<'_>) -> Option<u64> {
     let address = cells(cpu, "cpu-release-addr").iter().fold(0, |value, &cell| value << 32 | u64::from(cell));

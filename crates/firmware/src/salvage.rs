@@ -190,7 +190,7 @@ mod tests {
             }
         }
 
-        /// Where only the structure block is wrong, a tree is left.
+        /// A tree is left if only the structure block is wrong.
         #[test]
         fn wrong_structure_leaves_a_tree(at in 0usize..200, value: u8) {
             let mut bytes = tree();

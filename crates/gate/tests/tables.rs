@@ -135,7 +135,7 @@ fn entries(table: Frame, at: usize, access: Access) -> Vec<u64> {
     }
 }
 
-/// Where a table of the guest's can be: each kind of guest-physical address.
+/// Places of a guest's table: one of each kind of guest-physical address.
 const PLACES: [u64; 6] = [0, 0xfee0_0000, GATE, APIC, LARGE, 1 << 40];
 
 /// All pages that a walk from a table at `level` can reach, with the linear address below the level's bits.

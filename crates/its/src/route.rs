@@ -1,4 +1,4 @@
-//! Where messages of a function lead.
+//! Routes of a function's messages.
 
 /// Route of a physical LPI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

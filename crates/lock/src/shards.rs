@@ -185,19 +185,19 @@ impl<G, S, T, U, const SHARDS: usize, const ITEMS: usize> Shards<G, S, T, U, SHA
         }
     }
 
-    /// Where the memory of the locks of some shards is: as offsets from the start of this value, in bytes.
+    /// Memory of the locks of some shards: offsets from the start of this value, in bytes.
     pub const fn of_locks(shards: Range<usize>) -> Range<usize> {
         let start = offset_of!(Self, locks);
         start + shards.start * size_of::<Lock>()..start + shards.end * size_of::<Lock>()
     }
 
-    /// Where the memory of the values of some shards is, as [`Shards::of_locks`].
+    /// Memory of the values of some shards, as [`Shards::of_locks`].
     pub const fn of_shards(shards: Range<usize>) -> Range<usize> {
         let start = offset_of!(Self, shards);
         start + shards.start * size_of::<S>()..start + shards.end * size_of::<S>()
     }
 
-    /// Where the memory of some items is, as [`Shards::of_locks`]: both parts and their homes.
+    /// Memory of some items, as [`Shards::of_locks`]: both parts and their homes.
     pub const fn of_items(items: Range<usize>) -> [Range<usize>; 3] {
         let (start, end) = (items.start, items.end);
         let [one, two, homes] = [offset_of!(Self, items), offset_of!(Self, others), offset_of!(Self, homes)];
@@ -208,7 +208,7 @@ impl<G, S, T, U, const SHARDS: usize, const ITEMS: usize> Shards<G, S, T, U, SHA
         ]
     }
 
-    /// Where the memory is that is used in any case, as [`Shards::of_locks`]: what no lock guards, and what
+    /// Memory that is used in any case, as [`Shards::of_locks`]: the parts that no lock guards, and those that
     /// [`Shards::restrict`] sets.
     pub const fn of_all() -> [Range<usize>; 2] {
         let (shared, used) = (offset_of!(Self, shared), offset_of!(Self, used));

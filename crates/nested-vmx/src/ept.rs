@@ -42,14 +42,14 @@ pub struct Leaf {
 }
 
 impl Leaf {
-    /// Where an L2 address in the page is in L1's memory.
+    /// Translates an L2 address in the page to L1's memory.
     #[inline(always)]
     pub const fn translate(&self, address: u64) -> u64 {
         self.address + (address & ((1 << self.shift) - 1))
     }
 }
 
-/// Why a walk ends without a usable page.
+/// Reason for which a walk ends without a usable page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// An entry is absent or lacks a right: an EPT violation. Holds the accesses that the entries found allow.

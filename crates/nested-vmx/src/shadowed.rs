@@ -45,7 +45,7 @@ pub const WRITTEN: [Field; 9] = [
     Field::GUEST_INTERRUPT_STATUS,
 ];
 
-/// How many fields are shadowed.
+/// Number of shadowed fields.
 pub const COUNT: usize = READ.len() + WRITTEN.len();
 
 /// All shadowed fields with their slots: those that L1 writes are last.

@@ -39,7 +39,7 @@ pub struct Vmcs12 {
     is_launched: bool,
 }
 
-/// Why VMREAD or VMWRITE fails.
+/// Reason for which VMREAD or VMWRITE fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AccessError {
     /// No such field.

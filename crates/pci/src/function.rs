@@ -19,7 +19,7 @@ const VIRTIO_WINDOW: u32 = 5;
 /// Function-level reset, in the device capabilities of PCI Express.
 pub(crate) const FLR: u32 = 1 << 28;
 
-/// Why a function can't be assigned.
+/// Reason for which a function can't be assigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The address has no function.

@@ -14,7 +14,7 @@ pub const TO_MOVE: u32 = 8;
 /// Updates of several CPUs may be lost: each then has a few more misses.
 #[derive(Debug, Default)]
 pub struct Misses {
-    /// When the period began, in ticks.
+    /// Start of the period, in ticks.
     began: AtomicU64,
     count: AtomicU32,
 }

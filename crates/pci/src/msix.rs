@@ -10,7 +10,7 @@ pub const MAX_VECTORS: usize = 32;
 /// Bytes of a vector in the table.
 const ENTRY: u64 = 16;
 
-/// Where a function's MSI-X structures are.
+/// Places of a function's MSI-X structures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Msix {
     /// Offset of the capability.
@@ -53,7 +53,7 @@ impl Msix {
 /// A vector of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vector {
-    /// Where its message is written.
+    /// Address of its message.
     pub address: u64,
     /// The message.
     pub data: u32,

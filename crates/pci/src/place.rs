@@ -2,7 +2,7 @@
 
 /// The address space that a guest accesses BARs by.
 pub trait Space {
-    /// Why a BAR can't be mapped.
+    /// Reason for which a BAR can't be mapped.
     type Error;
 
     /// Maps a BAR at an address where no other one is.

@@ -1,4 +1,4 @@
-//! How a function is reset.
+//! Reset of a function.
 
 use crate::ConfigSpace;
 use crate::bar::BARS;

@@ -61,7 +61,7 @@ impl Cap {
         self.end = self.end.saturating_add(self.periods(now).saturating_mul(self.period));
     }
 
-    /// When the VM may run again, if its time is used up.
+    /// Time at which the VM may run again, if its time is used up.
     pub(crate) fn next_period(&self, now: u64) -> u64 {
         self.end.saturating_add(self.periods(now).saturating_mul(self.period))
     }

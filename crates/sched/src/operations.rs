@@ -172,7 +172,7 @@ impl Locked<'_> {
         self[vcpu].state
     }
 
-    /// When a vCPU's state began.
+    /// Time at which a vCPU's state began.
     pub fn since(&self, vcpu: VcpuId) -> u64 {
         self[vcpu].since
     }

@@ -20,7 +20,7 @@ pub(crate) struct RunQueue {
     pub(crate) vtime: u64,
     /// While VMs compete: the clock of the running vCPU's VM up to which it has been charged.
     pub(crate) charged: u64,
-    /// When VMs last stopped competing.
+    /// Time at which VMs last stopped competing.
     pub(crate) alone_since: u64,
     /// CPU time granted to the running vCPU from its VM's cap, if it has one.
     pub(crate) grant: Option<Grant>,

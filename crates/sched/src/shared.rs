@@ -84,7 +84,7 @@ impl Shared {
         }
     }
 
-    /// Where the loads of the first `cpus` CPUs are: as an offset in bytes.
+    /// Memory of the loads of the first `cpus` CPUs: offsets in bytes.
     pub(crate) const fn of_loads(cpus: usize) -> Range<usize> {
         let start = offset_of!(Self, loads);
         start..start + cpus * size_of::<Load>()

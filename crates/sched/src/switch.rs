@@ -83,7 +83,7 @@ pub enum Loading {
     Replace(VcpuId),
 }
 
-/// Why a vCPU was not started.
+/// Reason for which a vCPU was not started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StartError {
     /// It isn't off, or not yet: it has been stopped, but its CPU has not released it.

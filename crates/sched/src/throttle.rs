@@ -3,7 +3,7 @@
 use crate::{CpuId, CpuSet, Locked};
 
 impl Locked<'_> {
-    /// When this CPU must call [`pick_next`](Self::pick_next) because of a cap: a running vCPU's grant ends, or a
+    /// Time at which this CPU must call [`pick_next`](Self::pick_next) because of a cap: a running vCPU's grant ends, or a
     /// throttled VM's next period begins.
     ///
     /// [`u64::MAX`]: never.

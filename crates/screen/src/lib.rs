@@ -159,7 +159,7 @@ mod tests {
         }
     }
 
-    /// Which cells of a screen have white pixels, a line for each row.
+    /// Marks the cells of a screen that have white pixels, a line for each row.
     fn cells(bitmap: &Bitmap) -> Vec<String> {
         let (columns, rows) = (bitmap.width / 9, bitmap.height / 15);
         let is_white = |x: u32, y: u32| bitmap.white[(y * bitmap.width + x) as usize];

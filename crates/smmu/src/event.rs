@@ -2,7 +2,7 @@
 
 use stile_pci::Access;
 
-/// Why a transaction was stopped.
+/// Reason for which a transaction was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// F_TRANSLATION, F_ADDR_SIZE, F_ACCESS: nothing is mapped at the address.

@@ -80,7 +80,7 @@ pub struct End {
     pub pages: u64,
 }
 
-/// Why a file is no snapshot.
+/// Reason for which a file is no snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// It does not begin as a snapshot.

@@ -26,7 +26,7 @@ const INTID_SHIFT: u32 = 32;
 /// An event on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// When it was, by the low 48 bits of the counter.
+    /// Time of the record: the low 48 bits of the counter.
     pub ticks: u64,
     /// The vCPU that was loaded: [`IS_VCPU`] + 256 × VM + vCPU, or [`NO_VCPU`].
     pub vcpu: u16,
@@ -50,7 +50,7 @@ pub enum Kind {
         row: u16,
         /// Its duration, without the scheduler's.
         took: u32,
-        /// Why: the number of the hypervisor's `Leave`.
+        /// Reason: the number of the hypervisor's `Leave`.
         why: u8,
     },
     /// The vCPU that the scheduler chose is entered.
@@ -66,7 +66,7 @@ pub enum Kind {
         intid: u16,
         /// The number of a vCPU, a multiple of 32.
         first: u8,
-        /// That vCPU and those that follow: a bit each.
+        /// A bit for each vCPU, from that one on.
         targets: u32,
     },
     /// The vCPU's timer will interrupt it at this time: it waits, by the exit that ends next.

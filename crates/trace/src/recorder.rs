@@ -63,7 +63,7 @@ pub struct Recorder {
     ring: Cell<Option<&'static Ring>>,
     /// The vCPU that was left last.
     pub left: Cell<u16>,
-    /// Where that state is found: by the architecture.
+    /// Source of the pending interrupts' state, as the architecture numbers it.
     pub source: Cell<u64>,
 }
 

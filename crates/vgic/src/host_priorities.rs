@@ -24,7 +24,7 @@ impl HostPriorities {
         Some(Self { kept, two_states })
     }
 
-    /// How many bits of a priority are kept.
+    /// Number of implemented bits of a priority.
     pub const fn bits(self) -> u32 {
         self.kept.count_ones()
     }

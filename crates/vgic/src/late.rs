@@ -37,7 +37,7 @@ const COLLECTED: u32 = 1 << 17;
 #[derive(Debug)]
 pub struct LateSgis {
     owner: AtomicU32,
-    /// When it left, in ticks.
+    /// Time at which it left, in ticks.
     left: AtomicU64,
 }
 

@@ -59,7 +59,7 @@ pub enum Event {
     },
     /// Counters of a virtual machine's decode cache, if it was used: follows its rows.
     Decoded(Decoded),
-    /// How a virtual machine's vCPUs have spent their time: follows its rows.
+    /// Time of a virtual machine's vCPUs: follows its rows.
     CpuTime(CpuTime),
     /// The result of [`Command::Control`].
     Answer {
@@ -87,7 +87,7 @@ pub enum Event {
         tag: u16,
         /// The first row of the command.
         from: u16,
-        /// Where the next piece begins; `None` after the last.
+        /// Start of the next piece; `None` after the last.
         next: Option<u16>,
         /// Number of rows in the piece. If fewer arrived, the others were lost on the line.
         rows: u8,
@@ -104,7 +104,7 @@ pub enum Event {
     Refused {
         /// The command's tag.
         tag: u32,
-        /// Why: a sentence.
+        /// Reason, as a sentence.
         why: Text,
     },
     /// The answer to [`Command::TraceStart`], unless it is [`Event::Refused`].
@@ -265,7 +265,7 @@ pub enum Command {
     UploadData {
         /// The tag of [`Command::Upload`].
         tag: u32,
-        /// Where it begins.
+        /// Its start.
         offset: u32,
         /// Its bytes.
         piece: Piece,
@@ -313,7 +313,7 @@ pub enum Command {
     UploadWindow {
         /// The tag of [`Command::Upload`].
         tag: u32,
-        /// Where they begin in the package.
+        /// Their offset in the package.
         offset: u32,
         /// Their number. Untrusted input.
         length: u32,

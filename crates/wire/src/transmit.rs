@@ -378,7 +378,7 @@ impl Write for Line {
 pub struct RateLimit {
     /// Lines used of the burst.
     used: u8,
-    /// When the last of these was given back.
+    /// Time at which the last of these was given back.
     since: u64,
 }
 

@@ -28,7 +28,7 @@ pub enum VmState {
 /// Cause and location of a guest's crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Crash {
-    /// Why.
+    /// Cause.
     pub reason: CrashReason,
     /// The vCPU, from 0.
     pub vcpu: u8,

@@ -259,7 +259,7 @@ fn check(commands: &[Command]) {
     }
 }
 
-/// Where the guest's memory begins: a queue below it, or above [`Parts::END`], can't be read.
+/// Start of the guest's memory: a queue below it, or above [`Parts::END`], can't be read.
 const MEMORY: u64 = 0x4000_0000;
 
 impl Parts {

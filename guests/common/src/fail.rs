@@ -5,7 +5,7 @@ use core::fmt::{self, Write};
 /// The outcome of a test.
 pub type Outcome = Result<(), Fail>;
 
-/// Why a test failed or was skipped.
+/// Reason for which a test failed or was skipped.
 #[derive(Clone, Copy)]
 pub struct Fail {
     text: [u8; 120],

@@ -25,13 +25,13 @@ pub struct Description {
     pub memory: usize,
     /// Files, and where they go.
     pub loads: Vec<(String, usize)>,
-    /// Where the first vCPU starts.
+    /// Start address of the first vCPU.
     pub entry: usize,
-    /// Where the device tree is, or what else tells the guest about its machine.
+    /// Address of the device tree, or of another description of the machine.
     pub tree: usize,
     /// Whether the VM has virtual EL2, and starts there.
     pub el2: bool,
-    /// Where the page tables are of a PC's VM that starts in 64-bit mode.
+    /// Address of the page tables of a PC's VM that starts in 64-bit mode.
     pub long: Option<usize>,
 }
 

@@ -75,7 +75,7 @@ struct Expectation {
     armed: AtomicBool,
     count: AtomicU64,
     first: [AtomicU64; 4],
-    /// Where to continue after an exception without a next instruction, such as a failed fetch.
+    /// Address at which to continue after an exception without a next instruction, such as a failed fetch.
     landing: AtomicU64,
 }
 

@@ -13,7 +13,7 @@ use pc::console::println;
 use pc::lapic::{self, register};
 use pc::{console, exception, machine};
 
-/// Where the memory begins, and its words.
+/// Start of the memory, and its words.
 const MEMORY: u64 = 16 << 20;
 const WORDS: usize = 1 << 17;
 

@@ -69,7 +69,7 @@ pub fn page() -> u64 {
     LAST + &raw const CODE as u64
 }
 
-/// Where the gate is entered to notify the CPU of a vCPU: a function that takes EAX = 0 and ECX = 1, and changes ECX and
+/// Entry of the gate that notifies the CPU of a vCPU: a function that takes EAX = 0 and ECX = 1, and changes ECX and
 /// flags.
 pub fn entry(vcpu: u32) -> u64 {
     page() + (vcpu as usize * SLOT + ENTRY - VMFUNC.len()) as u64

@@ -16,7 +16,7 @@ use pc::{console, exception, machine, others};
 
 pc::program!();
 
-/// Where the memory begins, and its words.
+/// Start of the memory, and its words.
 const MEMORY: u64 = 16 << 20;
 const WORDS: usize = 1 << 16;
 /// With `spread`: bytes of a block, and words of a page.

@@ -23,7 +23,7 @@ pub static WOKEN_LATER: AtomicU64 = AtomicU64::new(0);
 
 /// The last life in which each VM used its memory.
 static LIVES: [AtomicU64; VCPUS.len()] = [const { AtomicU64::new(0) }; VCPUS.len()];
-/// How often each VM used its memory since it was created.
+/// Number of times that each VM used its memory since it was created.
 static USES: [AtomicU64; VCPUS.len()] = [const { AtomicU64::new(0) }; VCPUS.len()];
 
 /// Expects a new VM with this number, whose memory has its first contents.
@@ -43,7 +43,7 @@ pub fn has_used_memory(vm: &vm::Vm) -> bool {
     vm.arch.lives.load(Ordering::Relaxed) == LIVES[vm.number].load(Ordering::Relaxed)
 }
 
-/// How often a VM used its memory since it was created.
+/// Number of times that a VM used its memory since it was created.
 pub fn memory_uses(vm: usize) -> u64 {
     USES[vm].load(Ordering::Relaxed)
 }

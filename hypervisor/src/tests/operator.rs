@@ -11,7 +11,7 @@ use super::random::random;
 use crate::vm;
 use crate::vm::power::{self, End};
 
-/// Which VMs are paused, as of the last [`note_states`].
+/// Whether each VM is paused, as of the last [`note_states`].
 static PAUSED: [AtomicBool; VCPUS.len()] = [const { AtomicBool::new(false) }; VCPUS.len()];
 
 /// Whether a VM was paused before the current step.

@@ -8,7 +8,7 @@ use stile_board::MAX_CPUS;
 pub struct Epochs {
     /// Number of retirements begun.
     begun: AtomicU64,
-    /// That number when each CPU last held no reference.
+    /// The number at the time at which each CPU last held no reference.
     seen: [AtomicU64; MAX_CPUS],
 }
 

@@ -37,7 +37,7 @@ pub struct Ram {
     /// First block that [`Vm::fill_ram`](super::Vm::fill_ram) has not yet found filled; [`NOT_FILLING`] before its
     /// first call.
     pub(super) unfilled: AtomicUsize,
-    /// Where [`Vm::drain_files`](super::Vm::drain_files) continues: the load, and the block of its extent.
+    /// Position of [`Vm::drain_files`](super::Vm::drain_files): the load, and the block of its extent.
     pub(super) undrained: TicketLock<(usize, usize)>,
     /// Progress of [`Vm::clear_ram`](super::Vm::clear_ram).
     pub(super) cleared: AtomicU64,

@@ -1,4 +1,4 @@
-//! Where things go in RAM.
+//! Tests of the layout of a VM's RAM.
 
 use std::ops::Range;
 

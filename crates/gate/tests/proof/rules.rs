@@ -62,7 +62,7 @@ impl Allowed<'_> {
     }
 }
 
-/// Why a page is refused.
+/// Reason for which a page is refused.
 #[derive(Debug)]
 #[expect(dead_code, reason = "for messages")]
 pub struct Refused {

@@ -74,7 +74,7 @@ impl Attributes {
     }
 }
 
-/// Why a translation failed.
+/// Reason for which a translation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     Stage1(WalkFault),

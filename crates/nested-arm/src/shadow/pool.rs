@@ -50,7 +50,7 @@ pub struct Context {
     split: u64,
     /// Number of vCPUs that have it loaded.
     users: u32,
-    /// When it was last acquired.
+    /// Time of its last acquisition.
     acquired: u64,
 }
 

@@ -1,6 +1,6 @@
 //! Failures of the frame allocator.
 
-/// Why an allocation or free failed. The allocator is unchanged.
+/// Failure of an allocation or free, which leaves the allocator unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Error {
     /// A region ends beyond the last address, or is empty where it may not be.

@@ -8,7 +8,7 @@ use core::convert::Infallible;
 /// The hypervisor's own tables are always readable ([`Error`](TableRead::Error) is [`Infallible`]); tables
 /// made by a guest may point outside the guest's memory, and such a read can fail.
 pub trait TableRead {
-    /// Why a read failed.
+    /// Failure of a read.
     type Error;
 
     /// Reads entry `index` of the table at physical address `table`.

@@ -48,7 +48,7 @@ pub use vmsa::Vmsa;
 use crate::PAGE_SIZE;
 use level::Span;
 
-/// Why an operation was refused. Nothing was changed.
+/// Reason for which an operation was refused. Nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Error {
     /// An address or size is not a multiple of 4 KiB, or a root is not aligned to its size.

@@ -16,7 +16,7 @@ pub struct Translation<P> {
     pub descriptor: u64,
 }
 
-/// Why a walk faulted.
+/// Reason for a walk's fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultReason<E> {
     /// Translation fault: the entry is invalid, or the address is too large.

@@ -54,7 +54,7 @@ pub struct Outcome {
     pub latencies: Vec<u64>,
     /// Time that each VM's vCPUs ran.
     pub ran: Vec<u64>,
-    /// How often a vCPU ran on another CPU than before.
+    /// Number of times that a vCPU ran on another CPU than before.
     pub migrations: u64,
     pub kicks: u64,
     /// Calls of the scheduler, each of which takes its lock.
@@ -78,7 +78,7 @@ impl Outcome {
 
 struct Cpu {
     running: Option<usize>,
-    /// When the running vCPU's progress was last accounted.
+    /// Time at which the running vCPU's progress was last accounted.
     since: u64,
     slice_end: Option<u64>,
     kicked: bool,

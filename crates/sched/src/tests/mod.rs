@@ -25,7 +25,7 @@ const BACK: usize = 253;
 const _: () = assert!(STEP * BACK % CPUS == 1);
 
 std::thread_local! {
-    /// How often this thread looked at a CPU's load.
+    /// Number of times that this thread looked at a CPU's load.
     static LOOKS: Cell<usize> = const { Cell::new(0) };
 }
 

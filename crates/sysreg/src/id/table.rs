@@ -25,7 +25,7 @@ pub struct Field {
     pub lsb: u32,
     /// The guest's view of it.
     pub treatment: Treatment,
-    /// Why.
+    /// Reason for the treatment.
     pub reason: &'static str,
 }
 

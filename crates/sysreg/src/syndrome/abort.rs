@@ -81,7 +81,7 @@ impl DataAbort {
         raw << unused >> unused
     }
 
-    /// How many bits of a 64-bit register the access doesn't use: 56, 48, 32 or 0.
+    /// Number of bits of a 64-bit register that the access doesn't use: 56, 48, 32 or 0.
     #[inline]
     const fn unused_bits(self) -> u32 {
         64 - (8 << self.sas() as u32)

@@ -74,7 +74,7 @@ pub struct WfIss {
 }
 
 impl WfIss {
-    /// Which instruction.
+    /// Kind of the instruction.
     #[inline]
     pub const fn kind(self) -> WfKind {
         match self.ti() {

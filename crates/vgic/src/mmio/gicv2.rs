@@ -38,7 +38,7 @@ const ISPENDR0: u32 = SGI_BASE + 0x200;
 const ICPENDR0: u32 = SGI_BASE + 0x280;
 const SGI_MASK: u64 = (1 << SGIS) - 1;
 
-/// Where a register of the frame is.
+/// Offset of a register of the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In the accessing vCPU's redistributor, at an offset in its two frames.

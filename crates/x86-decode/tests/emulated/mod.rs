@@ -16,7 +16,7 @@ pub struct Machine {
     pub base: u64,
     pub memory: Vec<u8>,
     pub segments: [Segment; 6],
-    /// How many accesses went to a device, and how many to a linear address.
+    /// Numbers of accesses to a device, and to a linear address.
     pub device_accesses: usize,
     pub linear_accesses: usize,
     pub other: Other,

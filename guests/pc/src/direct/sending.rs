@@ -26,7 +26,7 @@ pub fn set_control(value: u64) {
     unsafe { wrmsr(CONTROL, value) };
 }
 
-/// Where the descriptors are.
+/// Address of the descriptors.
 pub static BASE: AtomicU64 = AtomicU64::new(0);
 
 /// A posted-interrupt descriptor.

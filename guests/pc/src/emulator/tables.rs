@@ -2,7 +2,7 @@
 
 use core::arch::asm;
 
-/// Where the local APIC's registers are.
+/// Address of the local APIC's registers.
 pub const APIC: u64 = 0xfee0_0000;
 /// Address of the window's first page: 4 KiB pages, by tables that the tests change.
 pub const WINDOW: u64 = 1 << 30;
@@ -124,7 +124,7 @@ fn put_entry(root: Root, page: u64, place: Option<Place>) {
     write(table + 8 * page, &entry.to_le_bytes());
 }
 
-/// Where a frame is, outside of the window.
+/// Address of a frame, outside of the window.
 pub fn frame(index: usize) -> u64 {
     // SAFETY: takes the address of a static; nothing is read or written.
     unsafe { &raw const FRAME[index] as u64 }

@@ -8,7 +8,7 @@ pub const ECAM: u64 = 0xe000_0000;
 pub const WINDOW: Range<u64> = 0xc000_0000..ECAM;
 /// Size of this VM's RAM. Behind it are other VMs and Stile on the machine.
 pub const RAM: u64 = 64 << 20;
-/// Where [`Function::connect`] places BARs: a part for each function.
+/// Range in which [`Function::connect`] places BARs: a part for each function.
 const PLACES: u64 = WINDOW.start + (16 << 20);
 const PART: u64 = 4 << 20;
 

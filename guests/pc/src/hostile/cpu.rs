@@ -99,7 +99,7 @@ pub struct Frame {
     pub ss: u64,
 }
 
-/// How code ended: an exception's vector and error code, and its address.
+/// End of code: an exception's vector and error code, and its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
     pub vector: u64,

@@ -13,7 +13,7 @@ pub fn root() -> u64 {
     &raw const level_4 as u64
 }
 
-/// Where user mode finds a CPU's code.
+/// Address of a CPU's code in user mode.
 pub fn user_code(cpu: usize) -> u64 {
     USER + (cpu as u64 * 4) * 4096
 }

@@ -50,7 +50,7 @@ const CR0_PG: u32 = 1 << 31;
 const CR4_PSE: u32 = 1 << 4;
 const CR4_PAE: u32 = 1 << 5;
 
-/// Where the last GiB of 32-bit addresses begins, all of which is the page of code, if there is paging.
+/// Start of the last GiB of 32-bit addresses, all of which is the page of code, if there is paging.
 const LAST: u32 = 0xc000_0000;
 /// The APIC's page of the gate, in 32 bits.
 const APIC: u32 = 0xcccc_f000;

@@ -7,7 +7,7 @@ use crate::memory::{barrier, read8, read16, read32, write8, write16, write32};
 /// Configuration space of device 16, which is the first served one, and of the one after it.
 const SPACE: u64 = 0xe008_0000;
 const NEXT_SPACE: u64 = 0xe008_8000;
-/// Where the BAR is placed.
+/// Address of the BAR.
 const BAR: u64 = 0xc100_0000;
 /// Messages to the first local APIC.
 const MESSAGES: u32 = 0xfee0_0000;

@@ -6,7 +6,7 @@ use core::arch::x86_64::__cpuid_count as cpuid;
 /// Multiboot's information.
 pub type Test = (&'static str, On, fn(u64) -> Result<(), &'static str>);
 
-/// Where a test can pass.
+/// Machines on which a test can pass.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum On {
     /// Every PC, including one without a hypervisor, which validates the test.

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering
 use super::platform::Platform;
 use super::{apic, cpu, interrupts, measure, paravirtual_eoi};
 
-/// Where it begins, in real mode: a page of the first MiB that holds nothing else.
+/// Start address of the second CPU, in real mode: a page of the first MiB that holds nothing else.
 const TRAMPOLINE: usize = 0x1_0000;
 /// Its number, for SIPI.
 pub const PAGE: u8 = (TRAMPOLINE >> 12) as u8;

@@ -116,7 +116,7 @@ pub trait PhysicalCpu {
     /// exit path.
     fn trace_exits(&self, on: bool) -> bool;
 
-    /// When the loaded vCPU's timer will interrupt it, as far as a load or put need not know better: for the trace of a vCPU
+    /// Time at which the loaded vCPU's timer will interrupt it, as far as a load or put need not know better: for the trace of a vCPU
     /// that waits. For a recording CPU.
     fn timer_expiry(&mut self) -> Option<u64>;
 

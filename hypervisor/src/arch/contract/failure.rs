@@ -19,7 +19,7 @@ pub trait Failure {
     /// Address range of Stile's code.
     fn code() -> Range<u64>;
 
-    /// Where the image's table of functions has the one at an offset in the image.
+    /// Returns the offset in the image's table of functions of the one at an offset in the image.
     fn symbol_offset(offset: u32) -> u32 {
         offset
     }

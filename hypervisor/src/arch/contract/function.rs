@@ -5,7 +5,7 @@ use core::ops::Range;
 use stile_paging::table::Error;
 use stile_pci::{ConfigSpace, Vector};
 
-/// Where the messages of a vector lead.
+/// Destination of a vector's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Directed {
     /// They arrive at a vCPU. If not, the vector is masked.

@@ -10,7 +10,7 @@ pub trait Snapshots {
     /// Whether [`Snapshots::prepare`] does anything.
     const PREPARES: bool;
 
-    /// Why no snapshot of a VM can be made, and what to do instead.
+    /// Returns the reason for which no snapshot of a VM can be made, and a remedy.
     fn obstacle(vm: &Vm) -> Option<&'static str>;
 
     /// Number of parts.

@@ -303,7 +303,7 @@ fn translate() -> Outcome {
 static SHARED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 /// Address at which L2 counts its reads.
 static READS: AtomicU64 = AtomicU64::new(0);
-/// That page's address in L2.
+/// Address of the same page in L2.
 const SAID: u64 = NOWHERE + 0x1000;
 
 fn has_read() -> bool {

@@ -37,7 +37,7 @@ const GUARD: u64 = 500;
 /// The pages that must stay as they are.
 const CANARY: u64 = 16;
 
-/// How often each CPU does something.
+/// Numbers of a CPU's attempts.
 fn attempts(count: u64) -> core::ops::Range<u64> {
     0..count * machine::number("rounds", 1) / machine::cpus() as u64
 }

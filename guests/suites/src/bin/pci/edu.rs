@@ -6,7 +6,7 @@ use payload::uart::Reg32;
 /// Configuration space of bus 0, and the window for BARs, as in the device tree.
 pub const ECAM: u64 = 0x3F00_0000;
 pub const WINDOW: u64 = 0x1000_0000;
-/// Where the function's only BAR is put.
+/// Address of the function's only BAR.
 pub const BAR: u64 = WINDOW + 0x40_0000;
 pub const BAR_SIZE: u64 = 0x10_0000;
 

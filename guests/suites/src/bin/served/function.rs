@@ -5,7 +5,7 @@ use crate::memory::{barrier, read16, read32, write8, write16, write32};
 /// Configuration space of the first device, and of the one after it.
 const SPACE: u64 = 0x3F10_8000;
 const NEXT_SPACE: u64 = 0x3F11_0000;
-/// Where the BAR is placed.
+/// Address of the BAR.
 const BAR: u64 = 0x3F20_0000;
 const BAR_SIZE: u64 = 0x1000;
 const DOORBELL: u32 = 0x0802_0040;

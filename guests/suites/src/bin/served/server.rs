@@ -79,7 +79,7 @@ impl Slot {
         }
     }
 
-    /// Where `length` bytes of the client's are here.
+    /// Finds `length` bytes of the client's in this VM.
     fn find(&self, address: u64, length: u64) -> Result<u64, Broken> {
         let into = address.checked_sub(self.ram.0).ok_or(Broken)?;
         if into > self.ram.1 || length > self.ram.1 - into { Err(Broken) } else { Ok(self.window + into) }

@@ -73,7 +73,7 @@ pub struct Cpu {
     pub taken: u64,
     /// x0 to x30 of the loaded vCPU in its context, where an exit by WFI stores them.
     general: *mut [u64; 31],
-    /// Where all of the loaded vCPU's x0 to x30 are, when it is loaded and when it is left: in its context, or in `frame`.
+    /// Address of the loaded vCPU's x0 to x30, when it is loaded and when it is left: in its context, or in `frame`.
     registers: *const [u64; 31],
     /// ID registers as the loaded vCPU reads them.
     id_view: *const [u64; 64],
@@ -85,7 +85,7 @@ pub struct Cpu {
     pub slice_end: Option<u64>,
     /// Current setting of this CPU's timer, in ticks of the counter.
     pub deadline: Option<u64>,
-    /// When deadlines of sleepers may interrupt the running vCPU next.
+    /// Next time at which deadlines of sleepers may interrupt the running vCPU.
     pub pace: Pace,
     /// The vCPU that a handler woke, and when. The scheduler is told when this CPU leaves a vCPU next.
     pub woken: Option<(VcpuId, u64)>,

@@ -20,7 +20,7 @@ pub fn is_called_by_smc() -> bool {
     matches!(CONDUIT.try_get(), Some(Conduit::Smc))
 }
 
-/// Why a CPU does not start.
+/// Reason for which a CPU does not start.
 pub enum Obstacle {
     /// PSCI's CPU_ON returned this error.
     Firmware(psci::error::Error),

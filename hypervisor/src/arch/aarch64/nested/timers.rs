@@ -143,7 +143,7 @@ fn expire_guest(cpu: &mut Cpu, nested: &mut Nested) {
     for (control, _, physical) in GUEST {
         // Unless L1 has stopped it in memory.
         if nested.held >> physical & 1 == 0 && nested.waiting_timer_rings(physical) {
-            // Where L1 reads it as well.
+            // L1 reads it there as well.
             nested.page.set(control, nested.page.get(control) | ISTATUS);
             gic::guest_timer_expired(cpu, vcpu, nested, physical);
         }

@@ -56,7 +56,7 @@ pub struct Processor<'a, S = Own> {
     pub changed: bool,
     /// The exit reports an access to a port whose permission the processor has checked.
     pub has_port: bool,
-    /// How the VM ends, if a device access ended it.
+    /// End of the VM, if a device access ended it.
     pub end: Option<End>,
     /// The memory that it accesses.
     pub space: S,

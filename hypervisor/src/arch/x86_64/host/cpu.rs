@@ -148,7 +148,7 @@ pub struct Cpu {
     pub slice_end: Option<u64>,
     /// Deadline of the scheduler.
     pub deadline: Option<u64>,
-    /// When deadlines of sleepers may interrupt the running vCPU next.
+    /// Next time at which deadlines of sleepers may interrupt the running vCPU.
     pub pace: Pace,
     /// The vCPU that a handler woke, and when: reported to the scheduler when this CPU next leaves a vCPU.
     pub woken: Option<(VcpuId, u64)>,

@@ -11,7 +11,7 @@ use stile_speculation::x86_64::leaf_7;
 use super::instructions::{cpuid, msr, rdmsr, wrmsr};
 use crate::address_space;
 
-/// Where the registers are mapped, for `idt.S`; 0 in x2APIC mode.
+/// Virtual address of the registers, for `idt.S`; 0 in x2APIC mode.
 pub static REGISTERS: AtomicU64 = AtomicU64::new(0);
 /// Physical address of the registers of each CPU's own APIC.
 static PHYSICAL: AtomicU64 = AtomicU64::new(0);

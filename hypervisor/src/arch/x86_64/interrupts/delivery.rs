@@ -386,7 +386,7 @@ pub fn expire_timer(cpu: &mut Cpu) -> bool {
     rang
 }
 
-/// When the loaded vCPU's APIC timer will expire. If the guest has this CPU's timer, its deadline is the processor's.
+/// Expiry of the loaded vCPU's APIC timer. If the guest has this CPU's timer, its deadline is the processor's.
 pub fn timer_expiry(cpu: &mut Cpu) -> Option<u64> {
     let apic = cpu.apic();
     match apic.lent_timer() {

@@ -77,7 +77,7 @@ fn open_x2apic(bitmap: &mut [u8], level: ApicVirtualization) {
     }
 }
 
-/// Where the bit of an MSR's reads is in an MSR bitmap, in words of 64 bits.
+/// Index of the word, of 64 bits, in an MSR bitmap that has the bit of an MSR's reads.
 const fn word_of(register: u32) -> usize {
     let quarter = if register >= 0xc000_0000 { 128 } else { 0 };
     quarter + (register as usize & 0x1fff) / 64

@@ -125,7 +125,7 @@ pub struct GuestVmx {
     /// The enlightened VMCS whose contents [`vmcs12`](Self::vmcs12) has, if any.
     pub enlightened: Option<Enlightened>,
     pub vmcs12: Vmcs12,
-    /// That of the current VMCS is the first.
+    /// The VMCS02 of each VMCS of L1's; the current one's is the first.
     pub vmcs02: [Vmcs02; VMCSS],
     pub in_l2: bool,
     /// While in L2: whether VMCS01 is launched on this CPU.
