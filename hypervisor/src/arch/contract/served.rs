@@ -45,7 +45,7 @@ pub trait ServedPart {
     /// Returns the signal of the events of a server's device `slot`. Not 0.
     fn event(slot: u32) -> u32;
 
-    /// Posts a signal, without a lock of the VM. Returns false if it needs [`ServedPart::send`].
+    /// Posts a signal, under no lock but the I/O APIC's (x86-64). Returns false if it needs [`ServedPart::send`].
     fn post(vm: &'static vm::Vm, signal: u32) -> bool;
 
     /// Sends signals to a VM.
