@@ -19,7 +19,7 @@ const BOOTS: u64 = 100;
 
 /// A refusal of Stile's, and a panic.
 pub const REFUSED: &str = "Stile can't run here: ";
-pub const PANIC: &str = "panic: ";
+const PANIC: &str = "panic: ";
 
 /// Size of a table's header, and the offsets of its length and its checksum.
 pub const HEADER: usize = 36;
@@ -89,9 +89,20 @@ fn run(dir: &Path, image: &Path, tables: &[PathBuf; 2], boot: u64, changes: &mut
     change(&mut debugger, chosen, found, &mut random, changes)?;
     debugger.leave()?;
     // On either port: a changed SPCR may name none.
-    let output = |machine: &Machine| machine.serial() + &String::from_utf8_lossy(&fs::read(&second).unwrap_or_default());
-    let ended = machine.wait_until(|machine| [PASSED, REFUSED, PANIC].iter().any(|text| output(machine).contains(text)));
-    let output = output(&machine);
+    runs_or_refuses(&mut machine, Some(&second), &[PASSED, REFUSED])
+}
+
+/// Waits for one of these messages on the first serial port, or on the second one, whose output is in the file `second`.
+///
+/// # Errors
+/// Stile panicked, or none came in time.
+pub fn runs_or_refuses(machine: &mut Machine, second: Option<&Path>, ends: &[&str]) -> Result<()> {
+    let output = |machine: &Machine| {
+        let more = second.map(|second| fs::read(second).unwrap_or_default()).unwrap_or_default();
+        machine.serial() + &String::from_utf8_lossy(&more)
+    };
+    let ended = machine.wait_until(|machine| ends.iter().chain(&[PANIC]).any(|text| output(machine).contains(text)));
+    let output = output(machine);
     ended.with_context(|| output.clone())?;
     ensure!(!output.contains(PANIC), "Stile panicked:\n{output}");
     Ok(())

@@ -6,9 +6,9 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 
-use super::broken_tables::{HEADER, PANIC, REFUSED, ROOT_POINTER, Random, change, read, word};
+use super::broken_tables::{HEADER, REFUSED, ROOT_POINTER, Random, change, read, runs_or_refuses, word};
 use super::debugger::{Debugger, PC, X1};
 use super::firmware_pc::{Firmware, Machine, make};
 use stile::config::Arch;
@@ -89,10 +89,7 @@ fn run(dir: &Path, firmware: &str, image: &Path, original: &[u8], boot: u64, cha
     change(&mut debugger, chosen, found, &mut random, changes)?;
     debugger.write(at, original)?;
     debugger.leave()?;
-    let ends = [PASSED, REFUSED, REFUSED_EARLY, PANIC];
-    machine.wait_until(|machine| ends.iter().any(|text| machine.serial().contains(text))).with_context(|| machine.serial())?;
-    ensure!(!machine.serial().contains(PANIC), "Stile panicked:\n{}", machine.serial());
-    Ok(())
+    runs_or_refuses(&mut machine, None, &[PASSED, REFUSED, REFUSED_EARLY])
 }
 
 /// Waits until firmware has entered the image. Returns the entry's address.

@@ -4,9 +4,9 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 
-use super::broken_tables::{PANIC, REFUSED};
+use super::broken_tables::{REFUSED, runs_or_refuses};
 use super::firmware_pc::{Firmware, Machine};
 use super::{boards, broken_trees};
 use stile::config::Arch;
@@ -61,12 +61,7 @@ fn run(dir: &Path, image: &Path, tree: &[u8]) -> Result<()> {
     let (file, second_port) = (file.display().to_string(), format!("file:{}", second.display()));
     let board = Firmware { program: "qemu-system-aarch64", files: None, arguments: &["-M", MACHINE], cpu: CPU };
     let mut machine = Machine::start(dir, &board, ["-dtb", &file, "-kernel", ""], image, &["-serial", &second_port])?;
-    let output = |machine: &Machine| machine.serial() + &String::from_utf8_lossy(&fs::read(&second).unwrap_or_default());
-    let ended = machine.wait_until(|machine| [PASSED, REFUSED, PANIC].iter().any(|text| output(machine).contains(text)));
-    let output = output(&machine);
-    ended.with_context(|| output.clone())?;
-    ensure!(!output.contains(PANIC), "Stile panicked:\n{output}");
-    Ok(())
+    runs_or_refuses(&mut machine, Some(&second), &[PASSED, REFUSED])
 }
 
 /// Names and places of a tree's nodes and properties, without the root and its cells, which the emulator itself needs. Of the many nodes of
