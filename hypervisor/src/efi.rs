@@ -12,8 +12,6 @@ use core::slice;
 use stile_config::boot::LONGEST;
 use stile_firmware::frame_buffer::FrameBuffer;
 use uefi_raw::protocol::console::{GraphicsOutputProtocol, GraphicsPixelFormat, SimpleTextOutputProtocol};
-use uefi_raw::protocol::file_system::{FileProtocolV1, SimpleFileSystemProtocol};
-use uefi_raw::protocol::loaded_image::LoadedImageProtocol;
 use uefi_raw::table::boot::BootServices;
 use uefi_raw::table::system::SystemTable;
 use uefi_raw::{Guid, Handle, Status, guid};
@@ -68,17 +66,6 @@ pub fn frame_buffer(boot: &BootServices) -> Option<FrameBuffer> {
         stride: info.pixels_per_scan_line.checked_mul(4)?,
     };
     buffer.checked(mode.frame_buffer_size as u64).filter(|_| is_known)
-}
-
-/// Opens the root directory of the file system from which firmware loaded the program `handle`, if it has one.
-fn root_directory(boot: &BootServices, handle: Handle) -> Option<*mut FileProtocolV1> {
-    let image = protocol::<LoadedImageProtocol>(boot, handle, &LoadedImageProtocol::GUID)?;
-    // SAFETY: firmware returned the protocol, whose device stays valid until boot services end.
-    let volume = protocol::<SimpleFileSystemProtocol>(boot, unsafe { (*image).device_handle }, &SimpleFileSystemProtocol::GUID)?;
-    let mut root = core::ptr::null_mut::<FileProtocolV1>();
-    // SAFETY: boot services have not ended, and firmware returned the protocol.
-    let status = unsafe { ((*volume).open_volume)(volume, &mut root) };
-    (status == Status::SUCCESS && !root.is_null()).then_some(root)
 }
 
 /// A protocol of a handle.

@@ -4,13 +4,14 @@
 
 use stile_firmware::figures::{Fault, MOST_PARTS, PART, delivery, join};
 use stile_firmware::runtime::Runtime;
-use uefi_raw::protocol::file_system::{FileAttribute, FileMode, FileProtocolV1, FileSystemInfo};
+use uefi_raw::protocol::file_system::FileMode;
 use uefi_raw::table::boot::BootServices;
 use uefi_raw::table::runtime::{ResetType, RuntimeServices, VariableAttributes};
 use uefi_raw::table::system::SystemTable;
-use uefi_raw::{Boolean, Guid, Handle, Status, guid};
+use uefi_raw::{Guid, Handle, Status, guid};
 
-use super::{frame_buffer, root_directory, write_text};
+use super::files::Open;
+use super::{frame_buffer, write_text};
 
 /// The vendor of the variables: Stile.
 pub const VENDOR: Guid = guid!("5d1a8a3e-2c0f-4b0e-9c62-8f0d8a6b7e41");
@@ -43,19 +44,18 @@ pub fn name(part: usize) -> [u16; NAME_LEN] {
 /// machine. Else returns the address of SetVariable if the medium and the variables can take figures: the image is a bench stick's, and
 /// firmware has no figures that it can't read. `to` is space for them.
 pub fn deliver(system: &SystemTable, boot: &BootServices, handle: Handle, to: &mut [u8]) -> Option<u64> {
-    let root = root_directory(boot, handle)?;
+    let root = Open::root(boot, handle)?;
     let mut path = Path::new();
     path.add(FOLDER);
-    let folder = open(root, &path, FileMode::READ).map(close);
-    let mut is_writable = folder.is_ok() && !is_read_only(root);
+    let mut is_writable = root.open(&path.text, FileMode::READ).is_ok() && !root.is_read_only();
     // SAFETY: the table of runtime services is valid while boot services are.
     let services = unsafe { &*system.runtime_services };
     let result = is_writable.then(|| join(|part, bytes| read(services, part, bytes), to));
     let written = match result {
-        Some(Ok(Some(document))) => Some(write(root, path, document)),
+        Some(Ok(Some(document))) => Some(write(&root, path, document)),
         _ => None,
     };
-    close(root);
+    drop(root);
     match result {
         Some(Ok(Some(_))) => {
             let Some(path) = written.flatten() else {
@@ -122,73 +122,22 @@ fn remove(services: &RuntimeServices) -> bool {
 }
 
 /// Writes a file of its own to the folder. Returns its path; `None` if that fails.
-fn write(root: *mut FileProtocolV1, folder: Path, document: &[u8]) -> Option<Path> {
-    let number = delivery::free_number(|number| match open(root, &folder.file(number), FileMode::READ) {
-        Ok(file) => {
-            close(file);
-            Some(true)
-        }
+fn write(root: &Open, folder: Path, document: &[u8]) -> Option<Path> {
+    let number = delivery::free_number(|number| match root.open(&folder.file(number).text, FileMode::READ) {
+        Ok(_) => Some(true),
         Err(Status::NOT_FOUND) => Some(false),
         Err(_) => None,
     })?;
     let path = folder.file(number);
-    let file = open(root, &path, FileMode::CREATE.union(FileMode::READ).union(FileMode::WRITE)).ok()?;
-    if !is_empty(file) {
-        close(file);
+    let file = root.open(&path.text, FileMode::CREATE.union(FileMode::READ).union(FileMode::WRITE)).ok()?;
+    if !file.is_empty() {
         return None;
     }
-    let mut size = document.len();
-    // SAFETY: firmware opened the file, and the document has `size` bytes.
-    let status = unsafe { ((*file).write)(file, &mut size, document.as_ptr().cast()) };
-    // SAFETY: firmware opened the file.
-    let flushed = unsafe { ((*file).flush)(file) };
-    let is_written = status == Status::SUCCESS && size == document.len() && flushed == Status::SUCCESS;
-    if is_written {
-        close(file);
-    } else {
-        // SAFETY: firmware opened the file, which this closes, too.
-        let _ = unsafe { ((*file).delete)(file) };
+    if file.write(document) {
+        return Some(path);
     }
-    is_written.then_some(path)
-}
-
-/// Whether a file has no bytes.
-fn is_empty(file: *mut FileProtocolV1) -> bool {
-    let mut size = u64::MAX;
-    // SAFETY: firmware opened the file. This position is its end (UEFI Specification, EFI_FILE_PROTOCOL.SetPosition).
-    let status = unsafe { ((*file).set_position)(file, u64::MAX) };
-    // SAFETY: firmware opened the file.
-    status == Status::SUCCESS && unsafe { ((*file).get_position)(file, &mut size) } == Status::SUCCESS && size == 0
-}
-
-/// Whether a file system can't be written to, as on a CD-ROM.
-fn is_read_only(root: *mut FileProtocolV1) -> bool {
-    /// The information, and its label, whose length firmware chooses.
-    #[repr(C, align(8))]
-    struct Buffer([u8; 256]);
-    let mut buffer = Buffer([0; 256]);
-    let mut size = buffer.0.len();
-    // SAFETY: firmware opened the root directory, and the buffer has `size` bytes.
-    let status = unsafe { ((*root).get_info)(root, &FileSystemInfo::ID, &mut size, buffer.0.as_mut_ptr().cast()) };
-    // SAFETY: the buffer is longer than the structure, aligned, and of bytes that were written; any byte is a boolean of UEFI's.
-    status != Status::SUCCESS || unsafe { (*buffer.0.as_ptr().cast::<FileSystemInfo>()).read_only } != Boolean::FALSE
-}
-
-/// Opens a file or folder. Errors are firmware's status.
-fn open(root: *mut FileProtocolV1, path: &Path, mode: FileMode) -> Result<*mut FileProtocolV1, Status> {
-    let mut file = core::ptr::null_mut();
-    // SAFETY: firmware opened the root directory; the path is NUL-terminated.
-    let status = unsafe { ((*root).open)(root, &mut file, path.text.as_ptr(), mode, FileAttribute::empty()) };
-    match status {
-        Status::SUCCESS if file.is_null() => Err(Status::DEVICE_ERROR),
-        Status::SUCCESS => Ok(file),
-        status => Err(status),
-    }
-}
-
-fn close(file: *mut FileProtocolV1) {
-    // SAFETY: firmware opened the file, and nothing uses it any more.
-    let _ = unsafe { ((*file).close)(file) };
+    file.delete();
+    None
 }
 
 /// Shows the messages until the machine is turned off, if there is a screen; else turns it off.

@@ -1,15 +1,17 @@
-//! Files of the boot medium, read through firmware before boot services end. The rules of [`super`] apply.
+//! Files of the boot medium, accessed through firmware before boot services end. The rules of [`super`] apply.
 
+use core::mem::ManuallyDrop;
 use core::ops::Range;
 use core::slice;
 
 use stile_config::boot::NAME;
 use stile_firmware::boot_files::{self, Block, LONGEST_NAME, Writer};
-use uefi_raw::protocol::file_system::{FileAttribute, FileInfo, FileMode, FileProtocolV1};
+use uefi_raw::protocol::file_system::{FileAttribute, FileInfo, FileMode, FileProtocolV1, FileSystemInfo, SimpleFileSystemProtocol};
+use uefi_raw::protocol::loaded_image::LoadedImageProtocol;
 use uefi_raw::table::boot::{AllocateType, BootServices, MemoryType};
-use uefi_raw::{Handle, Status};
+use uefi_raw::{Boolean, Handle, Status};
 
-use super::PAGE;
+use super::{PAGE, protocol};
 
 /// Maximum number of entries of the folder that are read.
 const MOST_ENTRIES: usize = 10_000;
@@ -23,16 +25,31 @@ pub struct Open(*mut FileProtocolV1);
 impl Open {
     /// The root folder of the file system from which firmware loaded the program `handle`.
     pub fn root(boot: &BootServices, handle: Handle) -> Option<Open> {
-        super::root_directory(boot, handle).map(Open)
+        let image = protocol::<LoadedImageProtocol>(boot, handle, &LoadedImageProtocol::GUID)?;
+        // SAFETY: firmware returned the protocol, whose device stays valid until boot services end.
+        let volume = protocol::<SimpleFileSystemProtocol>(boot, unsafe { (*image).device_handle }, &SimpleFileSystemProtocol::GUID)?;
+        let mut root = core::ptr::null_mut();
+        // SAFETY: boot services have not ended, and firmware returned the protocol.
+        let status = unsafe { ((*volume).open_volume)(volume, &mut root) };
+        (status == Status::SUCCESS && !root.is_null()).then(|| Open(root))
     }
 
     /// Opens a file or folder of this folder. `name` is NUL-terminated.
-    pub fn open(&self, name: &[u16]) -> Option<Open> {
-        name.last().filter(|&&last| last == 0)?;
+    ///
+    /// # Errors
+    /// Firmware's status.
+    pub fn open(&self, name: &[u16], mode: FileMode) -> Result<Open, Status> {
+        if name.last() != Some(&0) {
+            return Err(Status::INVALID_PARAMETER);
+        }
         let mut file = core::ptr::null_mut();
         // SAFETY: firmware opened the folder; the name is NUL-terminated.
-        let status = unsafe { ((*self.0).open)(self.0, &mut file, name.as_ptr(), FileMode::READ, FileAttribute::empty()) };
-        (status == Status::SUCCESS && !file.is_null()).then(|| Open(file))
+        let status = unsafe { ((*self.0).open)(self.0, &mut file, name.as_ptr(), mode, FileAttribute::empty()) };
+        match status {
+            Status::SUCCESS if file.is_null() => Err(Status::DEVICE_ERROR),
+            Status::SUCCESS => Ok(Open(file)),
+            status => Err(status),
+        }
     }
 
     /// Reads the file's bytes up to its end, or as many as there is room for. Returns their number.
@@ -49,6 +66,45 @@ impl Open {
             }
         }
         Some(length)
+    }
+
+    /// Writes bytes to the file and its medium. Returns whether all are there.
+    pub fn write(&self, bytes: &[u8]) -> bool {
+        let mut size = bytes.len();
+        // SAFETY: firmware opened the file, and `bytes` has `size` bytes.
+        let status = unsafe { ((*self.0).write)(self.0, &mut size, bytes.as_ptr().cast()) };
+        // SAFETY: firmware opened the file.
+        let flushed = unsafe { ((*self.0).flush)(self.0) };
+        status == Status::SUCCESS && size == bytes.len() && flushed == Status::SUCCESS
+    }
+
+    /// Deletes the file.
+    pub fn delete(self) {
+        let file = ManuallyDrop::new(self);
+        // SAFETY: firmware opened the file, which this closes, too.
+        let _ = unsafe { ((*file.0).delete)(file.0) };
+    }
+
+    /// Whether the file has no bytes.
+    pub fn is_empty(&self) -> bool {
+        let mut size = u64::MAX;
+        // SAFETY: firmware opened the file. This position is its end (UEFI Specification, EFI_FILE_PROTOCOL.SetPosition).
+        let status = unsafe { ((*self.0).set_position)(self.0, u64::MAX) };
+        // SAFETY: firmware opened the file.
+        status == Status::SUCCESS && unsafe { ((*self.0).get_position)(self.0, &mut size) } == Status::SUCCESS && size == 0
+    }
+
+    /// Whether the file system of this folder can't be written to, as on a CD-ROM.
+    pub fn is_read_only(&self) -> bool {
+        /// The information, and its label, whose length firmware chooses.
+        #[repr(C, align(8))]
+        struct Buffer([u8; 256]);
+        let mut buffer = Buffer([0; 256]);
+        let mut size = buffer.0.len();
+        // SAFETY: firmware opened the folder, and the buffer has `size` bytes.
+        let status = unsafe { ((*self.0).get_info)(self.0, &FileSystemInfo::ID, &mut size, buffer.0.as_mut_ptr().cast()) };
+        // SAFETY: the buffer is longer than the structure, aligned, and of bytes that were written; any byte is a boolean of UEFI's.
+        status != Status::SUCCESS || unsafe { (*buffer.0.as_ptr().cast::<FileSystemInfo>()).read_only } != Boolean::FALSE
     }
 
     /// Calls `each` for the files of this folder that `text` names, with their names, NUL included, and lengths.
@@ -96,14 +152,14 @@ impl Drop for Open {
 pub fn read_configuration(boot: &BootServices, handle: Handle, to: &mut [u8]) -> Option<usize> {
     let mut name = [0; NAME.len() + 1];
     name.iter_mut().zip(NAME.bytes()).for_each(|(to, byte)| *to = u16::from(byte));
-    Open::root(boot, handle)?.open(&name)?.read(to)
+    Open::root(boot, handle)?.open(&name, FileMode::READ).ok()?.read(to)
 }
 
 /// Reads the files of the folder `VMS` that `text`, the configuration file, names. Returns the memory that has them: [`boot_files`].
 /// `last`: the last address of that memory at most.
 pub fn read_named(boot: &BootServices, handle: Handle, text: &[u8], last: u64) -> Option<Block> {
     let folder = [u16::from(b'V'), u16::from(b'M'), u16::from(b'S'), 0];
-    let folder = Open::root(boot, handle)?.open(&folder)?;
+    let folder = Open::root(boot, handle)?.open(&folder, FileMode::READ).ok()?;
     let (mut size, mut names) = (0, 0);
     folder.each_named(text, |_, length| (size, names) = (boot_files::room_with(size, length), boot_files::room_with(names, 0)));
     if size == 0 {
@@ -118,7 +174,7 @@ pub fn read_named(boot: &BootServices, handle: Handle, text: &[u8], last: u64) -
         if whole.is_none() {
             files.add_unread(named, size);
         } else {
-            files.add(named, length, |bytes| folder.open(name).is_some_and(|file| file.read(bytes) == Some(bytes.len())));
+            files.add(named, length, |bytes| folder.open(name, FileMode::READ).is_ok_and(|file| file.read(bytes) == Some(bytes.len())));
         }
     });
     Some(Block::At(block))
