@@ -9,7 +9,25 @@ use uefi_raw::table::runtime::VariableAttributes;
 use uefi_raw::{Char16, Guid};
 
 use crate::efi::figures::{ATTRIBUTES, NAME_LEN, VENDOR, name};
+use crate::once::Once;
 use crate::{address_space, memory};
+
+static SERVICES: Once<Services> = Once::new();
+
+/// Prepares calls of these services. Returns false without any: firmware has not started a bench stick.
+///
+/// # Errors
+/// As of [`Services::new`].
+pub fn prepare(runtime: Option<&Runtime>) -> Result<bool, &'static str> {
+    let Some(runtime) = runtime else { return Ok(false) };
+    SERVICES.set(Services::new(runtime)?);
+    Ok(true)
+}
+
+/// Returns the services that were prepared.
+pub fn get() -> &'static Services {
+    SERVICES.get()
+}
 
 type SetVariable = unsafe extern "efiapi" fn(*const Char16, *const Guid, VariableAttributes, usize, *const u8) -> Status;
 
@@ -38,7 +56,7 @@ impl Services {
     ///
     /// # Errors
     /// A description: no memory is left, or firmware's addresses can't be mapped.
-    pub fn new(runtime: &Runtime) -> Result<Services, &'static str> {
+    fn new(runtime: &Runtime) -> Result<Services, &'static str> {
         let arguments = memory::allocate_pages(PAGE_SIZE)?;
         let mut spans = runtime.memory.clone();
         spans.push(arguments..arguments + PAGE_SIZE).map_err(|_| "firmware's services use too many parts of memory")?;

@@ -26,8 +26,8 @@ use stile_board::footprint::{self, Footprint};
 use stile_wire::Level;
 
 use super::contract::{Counter, Failure, Host, Layout, SerialLine};
-use crate::address_space;
 use crate::stacks::Stacks;
+use crate::{address_space, runtime_services};
 use assigned::injection;
 use host::{bulk, features, firmware, mmu, speculation, timer, uart};
 
@@ -80,7 +80,7 @@ impl Host for Arch {
     }
 
     fn prepare_variables() -> Result<bool, &'static str> {
-        runtime::prepare()
+        runtime_services::prepare(efi::runtime())
     }
 
     fn set_variable(part: usize, data: &[u8]) -> Result<(), usize> {

@@ -2,30 +2,16 @@
 
 use core::arch::asm;
 
-use super::efi;
 use super::host::sysreg::{isb, read_sysreg, write_sysreg};
 use super::vcpu::traps;
-use crate::once::Once;
-use crate::runtime_services::Services;
+use crate::runtime_services;
 
 /// SCTLR_EL2.WXN: writable pages are not executable. Firmware's may be both.
 const WXN: u64 = 1 << 19;
 
-static SERVICES: Once<Services> = Once::new();
-
-/// Prepares calls. Returns false if firmware has not started a bench stick.
-///
-/// # Errors
-/// A description of why firmware can't be called.
-pub fn prepare() -> Result<bool, &'static str> {
-    let Some(runtime) = efi::runtime() else { return Ok(false) };
-    SERVICES.set(Services::new(runtime)?);
-    Ok(true)
-}
-
 /// Sets a part of the figures. As of [`Host::set_variable`](crate::arch::contract::Host::set_variable).
 pub fn set_variable(part: usize, data: &[u8]) -> Result<(), usize> {
-    let services = SERVICES.get();
+    let services = runtime_services::get();
     traps::set_fp_traps(false);
     let (root, control) = (read_sysreg!(TTBR0_EL2), read_sysreg!(SCTLR_EL2));
     use_tables(services.root, control & !WXN);

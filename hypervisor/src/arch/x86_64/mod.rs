@@ -34,8 +34,8 @@ use stile_paging::PAGE_SIZE;
 use stile_wire::Level;
 
 use super::contract::{Counter, Failure, Host, Layout, SerialLine};
-use crate::address_space;
 use crate::stacks::Stacks;
+use crate::{address_space, runtime_services};
 use host::{firmware, mmu, speculation, timer, uart};
 #[cfg(feature = "svm")]
 use svm as virt;
@@ -94,7 +94,7 @@ impl Host for Arch {
     }
 
     fn prepare_variables() -> Result<bool, &'static str> {
-        runtime::prepare()
+        runtime_services::prepare(efi::runtime())
     }
 
     fn set_variable(part: usize, data: &[u8]) -> Result<(), usize> {

@@ -3,30 +3,16 @@
 use core::arch::asm;
 use core::sync::atomic::Ordering;
 
-use super::efi;
 use super::host::idt;
 use super::host::instructions::read_cr;
-use crate::once::Once;
-use crate::runtime_services::Services;
+use crate::runtime_services;
 
 /// MXCSR with all exceptions masked, as UEFI requires.
 const MXCSR: u32 = 0x1f80;
 
-static SERVICES: Once<Services> = Once::new();
-
-/// Prepares calls. Returns false if firmware has not started a bench stick.
-///
-/// # Errors
-/// A description of why firmware can't be called.
-pub fn prepare() -> Result<bool, &'static str> {
-    let Some(runtime) = efi::runtime() else { return Ok(false) };
-    SERVICES.set(Services::new(runtime)?);
-    Ok(true)
-}
-
 /// Sets a part of the figures. As of [`Host::set_variable`](crate::arch::contract::Host::set_variable).
 pub fn set_variable(part: usize, data: &[u8]) -> Result<(), usize> {
-    let services = SERVICES.get();
+    let services = runtime_services::get();
     // Firmware may need system management interrupts, which the global interrupt flag holds back.
     let has_global_flag = idt::GLOBAL_FLAG.load(Ordering::Relaxed);
     if has_global_flag {
