@@ -37,7 +37,7 @@ struct Moved {
     paused_pages_read: u64,
     /// Work of both machines' Stile while it was paused, by their counters.
     paused_nanoseconds: u64,
-    /// The same work in instructions, if both emulators count them.
+    /// Instructions of that work, if both emulators count them.
     paused_instructions: Option<u64>,
 }
 

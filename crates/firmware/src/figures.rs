@@ -377,7 +377,7 @@ mod tests {
             let _ = join(read, &mut to);
         }
 
-        /// Whatever a console writes, the document's lines are objects in braces, and its text ASCII.
+        /// The document's lines are objects in braces and its text is ASCII, for any bytes of a console.
         #[test]
         fn any_console_is_text(bytes: std::vec::Vec<u8>) {
             let mut document = Document::new("0");

@@ -30,7 +30,7 @@ pub struct Vcpu {
     pub requests: PendingRequests,
     /// State for direct interrupts, if configured.
     pub direct: Option<&'static place::Place>,
-    /// The same for senders of an SGI, where all SGIs but the kick are guests'. Beside firmware with SGIs of its own they request it.
+    /// `direct`, if other CPUs send it SGIs in hardware. `None` beside firmware with SGIs of its own, where senders post requests.
     pub reachable: Option<&'static place::Place>,
     /// It has an EL2, is configured for direct interrupts, or has a vPE. Set before it runs.
     pub special: AtomicBool,
