@@ -22,7 +22,7 @@ pub const SCTLR: u64 = 0x30D0_0800;
 
 /// Assembles instructions for L2, followed by HVC #0.
 macro_rules! code {
-    ($($line:literal),* $(,)?) => {{
+    ($($line:expr),* $(,)?) => {{
         let (start, end): (*const u32, *const u32);
         // SAFETY: the instructions between the labels are jumped over.
         unsafe {

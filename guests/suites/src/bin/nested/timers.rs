@@ -20,10 +20,14 @@ pub const TESTS: &[Test] = payload::tests![
     of_waiting_l2,
     of_l2_at_el2,
     of_l2_without_routing,
+    of_l2_armed_again,
     waits_for_list_register,
     forgotten_by_power_off,
     registers
 ];
+
+/// HCR_EL2.IMO.
+const IMO: u64 = 1 << 4;
 
 /// Each of L1's timers ends L2's run.
 fn own_while_l2_runs() -> Outcome {
@@ -265,52 +269,100 @@ fn of_l2_at_el2() -> Outcome {
 }
 
 /// L1 does not route interrupts to itself: L2 has L1's interface. A timer that is stopped between the acknowledgement and the end of its
-/// interrupt, by L2 or by L1, does not interrupt again.
+/// interrupt, by L2 or by L1, does not interrupt again, even if other vCPUs had the CPU meanwhile.
 fn of_l2_without_routing() -> Outcome {
-    const IMO: u64 = 1 << 4;
-    // They acknowledge the interrupt of the timer that x0 arms, and stop it unless x3 is 0.
-    let codes = [
-        code!(
-            "msr CNTV_CVAL_EL0, x0",
-            "mov x0, #1",
-            "msr CNTV_CTL_EL0, x0",
-            "isb",
-            "772: mrs x1, ISR_EL1",
-            "tbz x1, #7, 772b",
-            "mrs x2, S3_0_C12_C12_0",
-            "cbz x3, 773f",
-            "msr CNTV_CTL_EL0, xzr",
-            "773: isb"
-        ),
-        code!(
-            "msr CNTP_CVAL_EL0, x0",
-            "mov x0, #1",
-            "msr CNTP_CTL_EL0, x0",
-            "isb",
-            "772: mrs x1, ISR_EL1",
-            "tbz x1, #7, 772b",
-            "mrs x2, S3_0_C12_C12_0",
-            "cbz x3, 773f",
-            "msr CNTP_CTL_EL0, xzr",
-            "773: isb"
-        ),
-    ];
+    /// Microseconds, longer than a slice.
+    const LONG: u64 = 20_000;
+    /// L2 acknowledges the interrupt of the timer that x0 arms, waits for x5 ticks, and stops it unless x3 is 0.
+    macro_rules! interrupted {
+        ($timer:literal) => {
+            code!(
+                concat!("msr ", $timer, "_CVAL_EL0, x0"),
+                "mov x0, #1",
+                concat!("msr ", $timer, "_CTL_EL0, x0"),
+                "isb",
+                "772: mrs x1, ISR_EL1",
+                "tbz x1, #7, 772b",
+                "mrs x2, S3_0_C12_C12_0",
+                "mrs x6, CNTVCT_EL0",
+                "add x6, x6, x5",
+                "774: isb",
+                "mrs x7, CNTVCT_EL0",
+                "cmp x7, x6",
+                "b.lo 774b",
+                "cbz x3, 773f",
+                concat!("msr ", $timer, "_CTL_EL0, xzr"),
+                "773: isb"
+            )
+        };
+    }
+    let codes = [interrupted!("CNTV"), interrupted!("CNTP")];
     for (timer, code) in of_l2().into_iter().zip(codes) {
-        for by_l2 in [true, false] {
+        for (by_l2, pause) in [(true, 0), (false, 0), (true, LONG), (false, LONG)] {
             gic::set(Bits::Enable, timer.intid);
             let mut guest = guest();
             guest.hcr &= !IMO;
             guest.x[0] = wait::now();
             guest.x[3] = by_l2.into();
+            guest.x[5] = if by_l2 { wait::ticks(pause) } else { 0 };
             check_end(guest.run(code))?;
             check_eq!(guest.x[2], u64::from(timer.intid), "L2's ICC_IAR1_EL1");
             if !by_l2 {
+                wait::spin(pause);
                 (timer.stop)();
             }
             let end = code!("msr S3_0_C12_C12_1, x2", "isb", "mov x4, #0x4000", "772: subs x4, x4, #1", "b.ne 772b", "mrs x4, ISR_EL1");
             check_end(guest.run(end))?;
-            check_eq!(guest.x[4], 0, "{}: ISR_EL1 after it was stopped, by L2: {by_l2}", timer.intid);
+            check_eq!(guest.x[4], 0, "{}: ISR_EL1 after it was stopped, by L2: {by_l2}, after {pause} us", timer.intid);
         }
+    }
+    Ok(())
+}
+
+/// L2 with L1's interface stops its timer, makes an exit that L1 does not see, ends the interrupt, and arms the timer again: it interrupts
+/// a second time.
+fn of_l2_armed_again() -> Outcome {
+    /// Each interrupt is awaited for up to x4 polls; x2 and x3 are the acknowledged ones.
+    macro_rules! twice {
+        ($timer:literal) => {
+            code!(
+                concat!("msr ", $timer, "_CVAL_EL0, x0"),
+                "mov x1, #1",
+                "mov x5, x4",
+                concat!("msr ", $timer, "_CTL_EL0, x1"),
+                "772: isb",
+                "mrs x6, ISR_EL1",
+                "subs x5, x5, #1",
+                "b.eq 773f",
+                "tbz x6, #7, 772b",
+                "773: mrs x2, S3_0_C12_C12_0",
+                concat!("msr ", $timer, "_CTL_EL0, xzr"),
+                "isb",
+                "mrs x6, ID_AA64MMFR0_EL1",
+                "msr S3_0_C12_C12_1, x2",
+                "mov x5, x4",
+                concat!("msr ", $timer, "_CTL_EL0, x1"),
+                "774: isb",
+                "mrs x6, ISR_EL1",
+                "subs x5, x5, #1",
+                "b.eq 775f",
+                "tbz x6, #7, 774b",
+                "775: mrs x3, S3_0_C12_C12_0",
+                concat!("msr ", $timer, "_CTL_EL0, xzr"),
+                "msr S3_0_C12_C12_1, x3",
+                "isb"
+            )
+        };
+    }
+    for (timer, code) in of_l2().into_iter().zip([twice!("CNTV"), twice!("CNTP")]) {
+        gic::set(Bits::Enable, timer.intid);
+        let mut guest = guest();
+        guest.hcr &= !IMO;
+        guest.x[0] = wait::now();
+        guest.x[4] = 1 << 22;
+        check_end(guest.run(code))?;
+        check_eq!(guest.x[2], u64::from(timer.intid), "L2's ICC_IAR1_EL1");
+        check_eq!(guest.x[3], u64::from(timer.intid), "L2's ICC_IAR1_EL1, armed again");
     }
     Ok(())
 }

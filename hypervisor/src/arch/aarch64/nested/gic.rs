@@ -34,17 +34,35 @@ pub fn guest_has_pending(nested: &Nested) -> bool {
     vgic::has_pending(&nested.page, interface::shape().list_registers)
 }
 
-/// Moves L1's own interrupts to software and loads its list registers for L2. If L1 does not route its VM's
-/// interrupts to itself (HCR_EL2.IMO is 0), they are EL1's, and nothing changes. Returns whether L1 has an interrupt
-/// that ends L2's run immediately.
-pub fn restore_guest(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) -> bool {
-    if nested.page.get(vncr::HCR_EL2) & IMO == 0 {
-        if nested.asserts_maintenance {
-            // L1 disables its guest's list registers (ICH_HCR_EL2.En in memory).
-            sample_maintenance(cpu, vcpu, nested);
-        }
-        return false;
+/// Whether L1 routes its guest's interrupts to itself (HCR_EL2.IMO). Otherwise L1's interface is its guest's, too.
+#[inline(always)]
+pub fn routes_to_el2(nested: &Nested) -> bool {
+    nested.page.get(vncr::HCR_EL2) & IMO != 0
+}
+
+/// Entry of a guest that has L1's interface: samples the lines that L1 changes in memory without a trap. The timers are just loaded, and
+/// their physical interrupts have virtual EL2's active state.
+#[cold]
+pub fn enter_unrouted(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
+    resume_unrouted(cpu, vcpu, nested);
+    if nested.held != 0 {
+        sample_at_entry(cpu, vcpu, nested);
     }
+}
+
+/// Resumes a guest that has L1's interface after an exit. The timers that it has stopped since stay [held](Nested::held) until it ends their
+/// interrupts.
+#[cold]
+pub fn resume_unrouted(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
+    if nested.asserts_maintenance {
+        // L1 disables its guest's list registers (ICH_HCR_EL2.En in memory).
+        sample_maintenance(cpu, vcpu, nested);
+    }
+}
+
+/// Moves L1's own interrupts to software and loads its list registers for L2, whose interrupts L1 [routes to itself](routes_to_el2). Returns
+/// whether L1 has an interrupt that ends L2's run immediately.
+pub fn restore_guest(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) -> bool {
     if nested.held != 0 && !nested.active_is_guests {
         sample_at_entry(cpu, vcpu, nested);
     }
@@ -252,7 +270,7 @@ pub fn hand_back_timers(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
     if nested.active_is_guests {
         nested.active_is_guests = false;
         move_active(cpu.index, nested.held, nested.el2_active);
-    } else if nested.held != 0 && nested.page.get(vncr::HCR_EL2) & IMO == 0 {
+    } else if nested.held != 0 && !routes_to_el2(nested) {
         release_held(cpu, vcpu, nested);
     }
     // Otherwise the guest has not run, and the state is already right.

@@ -87,7 +87,13 @@ pub fn resume(cpu: &mut Cpu, nested: &mut Nested) {
         return;
     }
     let vcpu = cpu.vcpu();
-    if guest_gic::restore_guest(cpu, vcpu, nested) {
+    let is_interrupted = if guest_gic::routes_to_el2(nested) {
+        guest_gic::restore_guest(cpu, vcpu, nested)
+    } else {
+        guest_gic::resume_unrouted(cpu, vcpu, nested);
+        false
+    };
+    if is_interrupted {
         exception::take(cpu, nested, Kind::Irq, None, None);
     } else {
         nested.stand_in_for_el2();

@@ -17,7 +17,12 @@ pub fn enter_guest(cpu: &mut Cpu, nested: &mut Nested) -> bool {
     nested.regime = Regime::Guest;
     traps::load(nested);
     nested.load_shadow(vcpu.vm(), cpu.index);
-    let is_interrupted = gic::restore_guest(cpu, vcpu, nested);
+    let is_interrupted = if gic::routes_to_el2(nested) {
+        gic::restore_guest(cpu, vcpu, nested)
+    } else {
+        gic::enter_unrouted(cpu, vcpu, nested);
+        false
+    };
     if !is_interrupted {
         nested.stand_in_for_el2();
     }
