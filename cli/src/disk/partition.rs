@@ -13,6 +13,8 @@ use super::qemu_img;
 const SECTOR: u64 = 512;
 /// The partition's first sector, as `fdisk` chooses it.
 const FIRST: u32 = 2048;
+/// The partition's first byte.
+pub const START: u64 = FIRST as u64 * SECTOR;
 
 /// Makes a raw image of an MBR with one partition, which has the contents of a qcow2 image.
 ///
@@ -26,12 +28,11 @@ pub fn with_system(image: &Path, to: &Path) -> Result<()> {
     table[446 + 8..446 + 12].copy_from_slice(&FIRST.to_le_bytes());
     table[446 + 12..446 + 16].copy_from_slice(&sectors.to_le_bytes());
     table[510..].copy_from_slice(&[0x55, 0xaa]);
-    let start = u64::from(FIRST) * SECTOR;
     let mut file = File::create_new(to)?;
-    file.set_len(start + length)?;
+    file.set_len(START + length)?;
     file.write_all(&table)?;
     drop(file);
-    qemu_img::copy_into(image, to, start, length)
+    qemu_img::copy_into(image, to, START, length)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Variants: scenarios that differ from others in the CPU's model, the kernel or the number of CPUs alone, or whose steps
-//! are part of others'; budgets of Debian's requests to disks (`budgets/io`), whose paths others limit with smaller
-//! guests; and vCPUs that Linux turns off and on again.
+//! are part of others'; a system of a disk that starts twice; budgets of Debian's requests to disks (`budgets/io`), whose
+//! paths others limit with smaller guests; and vCPUs that Linux turns off and on again.
 //!
 //! The suite leaves them out, unless they are named or `--all` is given, so that it takes less than 30 minutes on two
 //! CPUs. The scenarios that stay have each CPU model, each kernel and each number of CPUs at least once.
@@ -33,6 +33,7 @@ pub const NAMES: &[&str] = &[
     "direct/switch/debian:6.1/direct",
     "direct/switch/debian:6.12/direct",
     "direct/switch/debian:6.12/trusted",
+    "disk/data-survives",
     "firmware/bench",
     "firmware/distant-redistributors",
     "firmware/flash-as-distributor",
