@@ -164,6 +164,7 @@ fn save_pc(programs: &Programs) -> Result<Scenario> {
 }
 
 /// The clock of a Debian that was saved, and restored some seconds later, is right: the machine's real-time clock shows the same time.
+/// The neighbour keeps the machine up, and takes no time from Debian.
 fn clock(programs: &Programs) -> Result<Scenario> {
     // Each clock is right to two seconds; any time may pass between their readings.
     let exec = "while :; do before=$(date +%s); now=$(cat /sys/class/rtc/rtc0/since_epoch); after=$(date +%s); \
@@ -172,8 +173,8 @@ fn clock(programs: &Programs) -> Result<Scenario> {
     let config = format!(
         "[machine]\ncpus = 2\nmemory = \"1G\"\n\n\
          [[vm]]\nname = \"debian\"\nkernel = \"debian\"\nvcpus = 1\nmemory = \"256M\"\nexec = \"{exec}\"\n\n\
-         [[vm]]\nname = \"neighbour\"\nkernel = \"{}\"\nappend = \"rounds=1000000\"\nvcpus = 1\nmemory = \"64M\"\n",
-        programs.path("checksum")?,
+         [[vm]]\nname = \"neighbour\"\nkernel = \"{}\"\nvcpus = 1\nmemory = \"64M\"\n",
+        programs.path("idle")?,
     );
     let steps = vec![
         Step::new("clocks agree", "save m/debian a.snap", &["m/debian is saved, and running"]),
@@ -181,10 +182,10 @@ fn clock(programs: &Programs) -> Result<Scenario> {
         Step::new("", "top m/neighbour --once --json --interval 5", &[r#""vm":"neighbour""#]),
         Step::new("", "restore m a.snap", &["m/debian runs"]),
         Step::new("clocks agree", "stop m/debian --force", &[]).fresh(),
-        Step::new(ROUND, "stop m/neighbour --force", &[]),
+        Step::new("", "stop m/neighbour --force", &[]),
     ];
     let mut expect = passed();
-    expect.output = ["clocks agree", ROUND].map(String::from).to_vec();
+    expect.output = vec!["clocks agree".into()];
     // The command does not end.
     expect.status = exit::GUEST;
     expect.absent = vec!["WRONG"];
