@@ -36,14 +36,14 @@ pub fn without_guests() -> Vec<Scenario> {
     let mut scenarios = boots();
     scenarios.extend([
         installer(),
-        clusters(),
+        clusters("boot/two-clusters", 18),
+        clusters("boot/32-vcpus", 32),
         hot_plug(),
         topology::arm(),
         one_cpu(),
         two_cpus(),
         reboot(),
         stop_on_reset(),
-        status(),
         exact_output(),
         timeout(),
     ]);
@@ -71,9 +71,9 @@ fn installer() -> Scenario {
 }
 
 /// Two clusters of vCPUs, each vCPU on a separate CPU.
-fn clusters() -> Scenario {
-    let scenario = Scenario::new("boot/32-vcpus", "--vcpus 32 --smp 32 --exits").with("--exec", "nproc");
-    let expect = Expect { output: vec!["32\n".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+fn clusters(name: &str, vcpus: u32) -> Scenario {
+    let scenario = Scenario::new(name, &format!("--vcpus {vcpus} --smp {vcpus} --exits")).with("--exec", "nproc");
+    let expect = Expect { output: vec![format!("{vcpus}\n")], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
     Scenario { expect, ..scenario }
 }
 
@@ -128,17 +128,12 @@ fn stop_on_reset() -> Scenario {
     Scenario { expect: Expect { status: exit::GUEST, notes, ..Expect::default() }, ..scenario }
 }
 
-/// A command's status is the run's.
-fn status() -> Scenario {
-    let scenario = Scenario::new("command/status", "").with("--exec", "exit 42");
-    Scenario { expect: Expect { status: 42, ..Expect::default() }, ..scenario }
-}
-
-/// A command's output is complete, and the console accepts bulk input.
+/// A command's output is complete, the console accepts bulk input, and the command's status is the run's.
 fn exact_output() -> Scenario {
-    let scenario = Scenario::new("command/output", "").with("--exec", "seq 1 20000 | md5sum; seq 1 3000; ls -d /proc; printf end");
+    let exec = "seq 1 20000 | md5sum; seq 1 3000; ls -d /proc; printf end; exit 42";
     let output = vec!["e071f707df7bbeee2a6a1eb48011ddd0".into(), "\n1\n2\n3\n".into(), "\n2999\n3000\n/proc\nend".into()];
-    Scenario { expect: Expect { output, ..Expect::default() }, ..scenario }
+    let expect = Expect { status: 42, output, ..Expect::default() };
+    Scenario { expect, ..Scenario::new("command/output", "").with("--exec", exec) }
 }
 
 /// A run that takes too long is ended.

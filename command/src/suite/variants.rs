@@ -7,6 +7,7 @@
 
 /// The variants' names.
 pub const NAMES: &[&str] = &[
+    "boot/32-vcpus",
     "boot/debian-installer",
     "boot/debian-installer-answered",
     "boot/debian/cortex-a57",
