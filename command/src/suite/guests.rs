@@ -71,7 +71,7 @@ pub fn on_arm(programs: &Programs) -> Result<Vec<Scenario>> {
     }
     scenarios.push(counted_by_emulator(programs.path("psci")?));
     scenarios.extend(neighbours(programs)?);
-    scenarios.push(hostile_neighbour(1, Other::new("nested", 2, "stile"), programs)?);
+    scenarios.push(hostile_neighbour(1, Other::new("nested", 2, "stile vms=100"), programs)?);
     scenarios.push(el2_ends_first(programs)?);
     scenarios.push(full_shadows(programs)?);
     scenarios.push(interrupt_floods(programs)?);
@@ -179,9 +179,9 @@ fn hostile_pcs(programs: &Programs) -> Result<Vec<Scenario>> {
     Ok(scenarios)
 }
 
-/// The suite of a hypervisor with FEAT_NV alone: each access to an EL2 register traps.
+/// The suite of a hypervisor with FEAT_NV alone: each access to an EL2 register traps. `guest/nested/el2` starts more VMs.
 fn trap_by_trap(programs: &Programs) -> Result<Scenario> {
-    let mut trapping = one_suite("nested", "stile", "max", 2, programs.path("nested")?);
+    let mut trapping = one_suite("nested", "stile vms=100", "max", 2, programs.path("nested")?);
     trapping.name = "guest/nested/nv".into();
     trapping.arguments.push("--nested=nv".into());
     Ok(trapping)
