@@ -12,8 +12,8 @@ use stile::session::SAME_MEMORY;
 /// The neighbour does not end itself.
 const ROUND: &str = "checksum: round";
 
-/// Number of uploads of [`uploads`], of 13 KiB each: enough for Bochs to take an interrupt between STI and HLT.
-const UPLOADS: usize = 24;
+/// Numbers of uploads of [`uploads`], of 13 KiB each: few, and enough for Bochs to take an interrupt between STI and HLT.
+const UPLOADS: [(&str, usize); 2] = [("operator/uploads", 6), ("operator/many-uploads", 24)];
 
 /// Number of VMs of [`come_and_go`], one after the other.
 const VISITS: usize = 1_000;
@@ -26,7 +26,11 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
     let mut all = vec![pause(programs)?, cycles(programs)?, destroy(programs)?, create(programs)?, create_many_vcpus(programs)?];
     match programs.arch {
         Arch::Aarch64 => all.push(idle(programs)?),
-        Arch::X86_64 => all.push(uploads(programs)?),
+        Arch::X86_64 => {
+            for (name, number) in UPLOADS {
+                all.push(uploads(programs, name, number)?);
+            }
+        }
     }
     Ok(all)
 }
@@ -259,11 +263,11 @@ fn create_many_vcpus(programs: &Programs) -> Result<Scenario> {
 
 /// CPU 0 idles and receives uploads, with an interrupt for each byte, while a VM runs on CPU 1. Each interrupt ends a wait, also one that is taken
 /// between STI and HLT.
-fn uploads(programs: &Programs) -> Result<Scenario> {
+fn uploads(programs: &Programs, name: &str, number: usize) -> Result<Scenario> {
     let files =
         vec![("extra.toml", format!("[[vm]]\nname = \"extra\"\nkernel = \"{}\"\nmemory = \"16M\"\n", programs.path("spin")?).into())];
     let mut steps = vec![Step::new(ROUND, "pause m/spin", &["m/spin is paused"])];
-    for _ in 0..UPLOADS {
+    for _ in 0..number {
         steps.push(Step::new("", "create m extra.toml", &["m/extra runs"]));
         steps.push(Step::new("", "destroy m/extra --force", &["m/extra is destroyed"]));
     }
@@ -272,7 +276,7 @@ fn uploads(programs: &Programs) -> Result<Scenario> {
     let mut expect = passed();
     expect.output = vec![ROUND.into()];
     expect.notes.push(SAME_MEMORY.into());
-    let scenario = Scenario::new(programs.scenario("operator/uploads"), "--exits");
+    let scenario = Scenario::new(programs.scenario(name), "--exits");
     // The serial line interrupts CPU 0.
     let config = config(programs, "spin", 2)?.replacen("cpus = 2\n", "cpus = 2\nmemory = \"768M\"\n", 1) + "cpus = \"1\"\n";
     Ok(Scenario { config: Some(config), files, steps, timeout: 900, expect, ..scenario })

@@ -1,6 +1,7 @@
 //! Variants: scenarios that differ from others in the CPU's model, the kernel or the number of CPUs alone, or whose steps
-//! are part of others'; a system of a disk that starts twice; budgets of Debian's requests to disks (`budgets/io`), whose
-//! paths others limit with smaller guests; and vCPUs that Linux turns off and on again.
+//! are part of others'; more of the same attacks and uploads; a system of a disk that starts twice; budgets of Debian's
+//! requests to disks (`budgets/io`), whose paths others limit with smaller guests; and vCPUs that Linux turns off and on
+//! again.
 //!
 //! The suite leaves them out, unless they are named or `--all` is given, so that it takes less than 30 minutes on two
 //! CPUs. The scenarios that stay have each CPU model, each kernel and each number of CPUs at least once.
@@ -123,6 +124,7 @@ pub const NAMES: &[&str] = &[
     "pc/debian:6.1/corei7_haswell_4770-2-on-1",
     "pc/debian:6.1/corei7_skylake_x-2-on-2",
     "pc/gate/crash",
+    "pc/gate/intruder-million",
     "pc/ipi/crash",
     "pc/ipi/crash-kernel",
     "pc/ipi/debian",
@@ -138,6 +140,7 @@ pub const NAMES: &[&str] = &[
     "pc/nested/stile-debian",
     "pc/nested/two-l2s-of-two-vcpus",
     "pc/nested/xen",
+    "pc/operator/many-uploads",
     "pc/operator/trace-of-a-storm",
     "pc/served",
     "pc/switch/debian/gate",
