@@ -216,9 +216,9 @@ fn two_kernels(name: &str, kexec: Kexec, more: &str) -> Scenario {
 /// Linux with the module: under load, a CPU goes offline and online, and the module is unloaded and loaded again.
 fn linux(name: &str, kernel: &str, ipi: &str) -> Scenario {
     let exec = "dmesg | grep stile_ipi; \
-        (for i in $(seq 40); do ls /bin | sort | md5sum; done) >/tmp/sums & \
-        for i in 1 2 3; do echo 0 >/sys/devices/system/cpu/cpu1/online; echo 1 >/sys/devices/system/cpu/cpu1/online; done; \
-        for i in 1 2 3; do rmmod stile_ipi; insmod /stile/drivers/*stile_ipi.ko; done; \
+        (for i in $(seq 16); do ls /bin | sort | md5sum; done) >/tmp/sums & \
+        for i in 1 2; do echo 0 >/sys/devices/system/cpu/cpu1/online; echo 1 >/sys/devices/system/cpu/cpu1/online; done; \
+        for i in 1 2; do rmmod stile_ipi; insmod /stile/drivers/*stile_ipi.ko; done; \
         wait; sort -u /tmp/sums | wc -l; nproc; grep -c stile_ipi /proc/modules; exit 7";
     let config = format!(
         "[machine]\narch = \"x86_64\"\ncpus = 3\n\n[[vm]]\nname = \"linux\"\nkernel = \"{kernel}\"\nmemory = \"256M\"\nvcpus = 2\n\
