@@ -177,7 +177,9 @@ fn create(programs: &Programs) -> Result<Scenario> {
         Step::new("", "create m nowhere.toml", &["a VM may use only CPUs that this board does not have"]).fails(1),
         Step::new(ROUND, "create m twin.toml", &["m/twin runs"]),
         Step::new("", "ps --json", &[r#"{"name":"spin","state":"running"},{"name":"twin","state":"running"}]"#]),
-        // The machine's process takes two samples meanwhile, while the VM's timer causes many exits.
+        // The machine's process takes two samples meanwhile, while the VM's timer causes many exits. The others need no CPU for that.
+        Step::new("", "pause m/spin", &["m/spin is paused"]),
+        Step::new("", "pause m/neighbour", &["m/neighbour is paused"]),
         Step::new("", "top m/twin --once --interval 20", &["twin exceeds its budget of 1 exits/s: ", " grew from 0 exits/s to "])
             .otherwise("top m/twin --once --interval 90"),
         Step::new(
@@ -185,6 +187,8 @@ fn create(programs: &Programs) -> Result<Scenario> {
             "metrics m --once",
             &[r#"stile_vm_over_budget{vm="twin",budget="exits_per_second"} 1"#, r#"exits_total{vm="neighbour""#],
         ),
+        Step::new("", "resume m/neighbour", &["m/neighbour runs"]),
+        Step::new("", "resume m/spin", &["m/spin runs"]),
         Step::new("", "top m/twin --once --json --interval 0.1", &[r#""vm":"twin","vcpu":null"#, r#""unaccounted":0"#]),
         Step::new("", "pause m/twin", &["m/twin is paused"]),
         Step::new("", "resume m/twin", &[]),
