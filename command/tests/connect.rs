@@ -143,13 +143,14 @@ fn a_change_of_a_vms_state_survives_a_line_that_loses_messages() {
         board.read_exact(&mut byte).expect("the command writes");
         match decoder.push(byte[0]).and_then(|item| item.command()) {
             Some(Ok(Command::Control { tag, vm: 0, action: Action::Pause })) => {
+                // A command that did not get the answer within a second, on a busy host, asks again.
                 asked.push(tag);
-                if asked.len() == 3 {
+                if asked.len() >= 3 {
                     say(&mut board, &Event::Answer { tag, answer: Answer::Done });
                 }
             }
             // After the third attempt the command asks for the state of the pause; requests before it are those of its start.
-            Some(Ok(Command::State { vm: 0 })) if asked.len() == 3 => {
+            Some(Ok(Command::State { vm: 0 })) if asked.len() >= 3 => {
                 told = true;
                 say(&mut board, &Event::Vm { vm: 0, state: VmState::Paused });
             }
@@ -160,7 +161,7 @@ fn a_change_of_a_vms_state_survives_a_line_that_loses_messages() {
     }
     let output = pause.wait_with_output().expect("it ends");
     assert_eq!(end(&output).0, 0, "{output:?}");
-    assert!(asked.len() == 3 && asked.iter().all(|tag| *tag == asked[0]), "{asked:?}");
+    assert!(asked.len() >= 3 && asked.iter().all(|tag| *tag == asked[0]), "{asked:?}");
     say(&mut board, &Event::End { status: 0 });
     child.wait_with_output().expect("it ends");
 }
