@@ -1,4 +1,4 @@
-//! Output that can't be written: the reader left, or the disk is full.
+//! Output that can't be written: the reader left, or the disk is full. An emulator's last message.
 
 mod common;
 
@@ -60,4 +60,16 @@ fn logs_that_are_incomplete_are_a_failure() {
     let (status, notes) = end(&sandbox.run(&["--log", "logs"]).output().expect("it starts"));
     assert_eq!(status, 0, "{notes}");
     assert_eq!(fs::read_to_string(logs.join("vm0.console.log")).expect("a file"), "hello\n");
+}
+
+/// The emulator closes its serial line first, and its last message comes later, as on a busy host.
+#[test]
+fn a_message_after_the_end_of_the_serial_line_is_shown() {
+    let sandbox = Sandbox::new(b"");
+    let version = "*--version*) echo 'QEMU emulator version 10.0.2' ;;";
+    let fails = "*) exec >&-; sleep 0.5; echo 'no such machine' >&2; exit 1 ;;";
+    sandbox.script("qemu-system-aarch64", &format!("case \"$*\" in\n{version}\n{fails}\nesac\n"));
+    let (status, notes) = end(&sandbox.run(&[]).output().expect("it starts"));
+    assert_eq!(status, 102, "{notes}");
+    assert!(notes.contains("the emulator failed: no such machine"), "{notes}");
 }

@@ -21,6 +21,8 @@ pub enum Input {
     LineEnd,
     /// Bytes of the emulator's standard error.
     Errors(Vec<u8>),
+    /// The emulator's standard error is closed.
+    ErrorsEnd,
     /// Bytes of standard input.
     Keyboard(Vec<u8>),
     /// Standard input is closed.
@@ -145,7 +147,10 @@ impl Inputs {
             let _ = report.send(Input::LineEnd);
         });
         let report = send.clone();
-        thread::spawn(move || pump(pipes.errors, &report, Input::Errors, None));
+        thread::spawn(move || {
+            pump(pipes.errors, &report, Input::Errors, None);
+            let _ = report.send(Input::ErrorsEnd);
+        });
         let outstanding = Arc::<Outstanding>::default();
         if keyboard != Keyboard::Ignored {
             let limit = (keyboard == Keyboard::Piped).then(|| Arc::clone(&outstanding));
@@ -227,9 +232,9 @@ mod tests {
     fn a_signal_stays_pending_while_the_emulator_is_started() {
         let signals = catch_signals().unwrap();
         signal_hook::low_level::raise(SIGHUP).unwrap();
-        // The line is never closed, so that nothing else is reported.
-        let (line, _writer) = io::pipe().unwrap();
-        let pipes = Pipes { input: Box::new(io::sink()), output: Box::new(line), errors: Box::new(io::empty()) };
+        // Neither stream is closed, so that nothing else is reported.
+        let ((line, _line), (errors, _errors)) = (io::pipe().unwrap(), io::pipe().unwrap());
+        let pipes = Pipes { input: Box::new(io::sink()), output: Box::new(line), errors: Box::new(errors) };
         let inputs = Inputs::start(signals, pipes, Keyboard::Ignored);
         assert!(matches!(inputs.inputs.recv(), Ok(Input::Signal(SIGHUP))));
     }

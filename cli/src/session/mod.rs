@@ -87,7 +87,7 @@ const LAST_LINES: usize = 30;
 /// Number of lines of Stile's log shown then; it contains a backtrace if Stile panicked.
 const LAST_LOG_LINES: usize = 100;
 
-/// Time limit for the emulator to end after Stile's last message.
+/// Time limit for the emulator to end after Stile's last message, or after the end of its serial line.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Time limits for Stile to report its accounts and to end its VMs: without a byte of it, and in all. An emulator on a busy machine is slow.
@@ -97,7 +97,7 @@ const ACCOUNT: Duration = Duration::from_secs(120);
 /// Interval at which the state of a VM is looked at whose pause ends with a client that is gone.
 const HOLD: Duration = Duration::from_secs(1);
 
-/// Delay after the last output before a prompt is shown, and time limit for the emulator's last output.
+/// Delay after the last output before a prompt is shown.
 const IDLE: Duration = Duration::from_millis(100);
 
 /// The machine.
@@ -276,6 +276,7 @@ pub fn run(mut request: Request, signals: Signals) -> Result<u8> {
         waiting_end: false,
         errors: Vec::new(),
         last_error: String::new(),
+        errors_end: false,
         inputs,
         emulator,
         asked: Asked::Nothing,
@@ -370,6 +371,8 @@ struct Session<'a> {
     errors: Vec<u8>,
     /// The last line of that output.
     last_error: String,
+    /// Whether that output has ended.
+    errors_end: bool,
     inputs: Inputs,
     /// `None` for a board.
     emulator: Option<Emulator>,
@@ -455,6 +458,7 @@ impl Session<'_> {
             }
             Input::LineEnd => return Ok(Some(self.emulator_end())),
             Input::Errors(bytes) => self.errors(&bytes),
+            Input::ErrorsEnd => self.errors_end = true,
             Input::Keyboard(bytes) if self.interactive => return self.keys(&bytes),
             Input::Keyboard(bytes) => {
                 let count = bytes.len();
@@ -489,17 +493,22 @@ impl Session<'_> {
 
     /// Reaps the emulator after its line was closed.
     fn emulator_end(&mut self) -> End {
-        // Its last output may still be in flight.
-        while let Ok(input) = self.inputs.inputs.recv_timeout(IDLE) {
-            if let Input::Errors(bytes) = input {
-                self.errors(&bytes);
+        // Its last output may still be in flight, for long on a busy host.
+        let until = Instant::now() + GRACE;
+        while !self.errors_end
+            && let Ok(input) = self.inputs.inputs.recv_timeout(until.saturating_duration_since(Instant::now()))
+        {
+            match input {
+                Input::Errors(bytes) => self.errors(&bytes),
+                Input::ErrorsEnd => self.errors_end = true,
+                _ => {}
             }
         }
         if !self.errors.is_empty() {
             self.errors(b"\n");
         }
         let Some(emulator) = &mut self.emulator else { return End::Disconnected };
-        match emulator.wait(GRACE) {
+        match emulator.wait(until.saturating_duration_since(Instant::now())) {
             Some(status) if emulator.is_success(status) => End::Emulator(None),
             Some(status) if self.last_error.is_empty() => End::Emulator(Some(status.to_string())),
             Some(_) => End::Emulator(Some(std::mem::take(&mut self.last_error))),
