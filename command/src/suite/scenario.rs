@@ -72,6 +72,8 @@ pub struct Expect {
     pub status: u8,
     /// Texts that standard output must have in it, in this order.
     pub output: Vec<String>,
+    /// Texts that standard output must have in it, before or after any of the others: of VMs that run concurrently.
+    pub concurrent: Vec<&'static str>,
     /// Texts that standard error must have in it, in any order; one that is here twice must be there twice.
     pub notes: Vec<String>,
     /// Texts that standard output must not have in it.
@@ -104,6 +106,7 @@ impl Default for Expect {
         Self {
             status: exit::OK,
             output: Vec::new(),
+            concurrent: Vec::new(),
             notes: Vec::new(),
             absent: Vec::new(),
             absent_notes: Vec::new(),
@@ -296,6 +299,8 @@ impl Expect {
         if let Some(text) = missing(out, &self.output) {
             problems.push(format!("standard output has no {text:?} where it should be"));
         }
+        let absent = self.concurrent.iter().filter(|text| !out.contains(**text));
+        problems.extend(absent.map(|text| format!("standard output has no {text:?} in it")));
         for text in &self.notes {
             let times = self.notes.iter().filter(|other| *other == text).count();
             if err.matches(text.as_str()).count() < times {
@@ -433,6 +438,11 @@ mod tests {
         assert_eq!(expect.problems(Some(0), "two one", "").len(), 1);
         assert_eq!(expect.problems(Some(1), "", "").len(), 2);
         assert_eq!(expect.problems(None, "one two", "").len(), 1);
+        let expect = Expect { concurrent: vec!["three"], ..expect };
+        for output in ["three one two", "one three two", "one two three"] {
+            assert!(expect.problems(Some(0), output, "").is_empty(), "{output}");
+        }
+        assert_eq!(expect.problems(Some(0), "one two", "").len(), 1);
     }
 
     #[test]
