@@ -176,7 +176,7 @@ fn sleep_with_offset() -> Outcome {
     check_eq!(icc::iar1(), INTID, "ICC_IAR1_EL1");
     msr!("S3_5_C14_C3_1", 0);
     icc::eoir1(INTID);
-    Ok(())
+    gone(INTID)
 }
 
 /// A timer of L2: how L2 arms it for the time in x0, its interrupt, and how L1 stops it.
@@ -226,12 +226,15 @@ impl OfL2 {
         icc::eoir1(self.intid);
         wait::settle();
         if irq::is_pending() {
-            // L1 stopped it in memory: its interrupt may have been made pending again just before.
-            check_eq!(icc::iar1(), self.intid, "ICC_IAR1_EL1 after it was stopped");
-            icc::eoir1(self.intid);
-            wait::settle();
+            // L1 stopped it in memory: its interrupt may have been made pending again just before. Stile's next exit withdraws it, which a
+            // slice that ends may cause between the two reads.
+            let again = icc::iar1();
+            check!([self.intid, icc::SPURIOUS].contains(&again), "ICC_IAR1_EL1 after it was stopped: {again}");
+            if again == self.intid {
+                icc::eoir1(again);
+            }
         }
-        check!(!irq::is_pending(), "{}: pending after it was stopped", self.intid);
+        check!(wait::until(|| !irq::is_pending()), "{}: pending after it was stopped", self.intid);
         Ok(())
     }
 }
