@@ -196,8 +196,9 @@ pub fn with_server(modules: &[Module], program: &[u8], back_ends: &BTreeMap<Stri
     archive.file("bin/stile-devices", 0o755, program);
     archive.file("bin/stile-uplink", 0o755, UPLINK.as_bytes());
     if !back_ends.is_empty() {
-        // Where programs look for their loader.
+        // Where programs look for their loader: those of Arm, and of x86-64.
         archive.link("lib", "usr/lib");
+        archive.link("lib64", "usr/lib64");
     }
     let mut folders = BTreeSet::new();
     for (path, bytes) in back_ends {
@@ -269,7 +270,7 @@ mod tests {
         let archive = with_server(&[], b"devices", &files);
         let at = |text: &str| archive.windows(text.len()).position(|window| window == text.as_bytes());
         assert!(at("usr/lib/a\0") < at("usr/lib/a/c.so\0"), "the kernel makes files in folders that are there");
-        assert!(holds(&archive, "usr/bin/program\0"));
+        assert!(holds(&archive, "usr/bin/program\0") && holds(&archive, "lib64\0"));
         assert!(!holds(&with_server(&[], b"devices", &BTreeMap::new()), "usr/lib"));
     }
 
