@@ -334,7 +334,7 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
             let folders: Vec<_> = vm.all_folders().cloned().collect();
             if !folders.is_empty() || vm.served.iter().any(|served| served.device == FS) {
                 let modules = match &vm.kernel {
-                    KernelSource::Debian(which) => debian::folder_modules(*which, freshness)?,
+                    KernelSource::Debian(which) => debian::folder_modules(arch, *which, freshness)?,
                     // A user's kernel may have the file systems built in.
                     KernelSource::File(_) | KernelSource::Disk | KernelSource::Stile(_) => Vec::new(),
                 };
@@ -345,7 +345,7 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
                 archive.extend(initramfs::with_networks());
             }
             if let (KernelSource::Debian(which), true) = (&vm.kernel, has(CONSOLE)) {
-                archive.extend(initramfs::with_consoles(&debian::console_modules(*which, freshness)?));
+                archive.extend(initramfs::with_consoles(&debian::console_modules(arch, *which, freshness)?));
             }
             if let (KernelSource::Debian(which), true) = (&vm.kernel, has(VSOCK)) {
                 archive.extend(initramfs::with_sockets(

@@ -22,7 +22,7 @@ pub struct MachineArgs {
     #[arg(long, value_name = "ARCH", value_parser = ARCHITECTURES, hide_possible_values = true)]
     pub arch: Option<String>,
     /// The VM's kernel: a file (Image, compressed Image, ELF or flat binary), or `debian`, `debian:6.12`, `debian:6.1`,
-    /// `debian-installer`, `debian-xen`; or UEFI firmware: a file, or `debian-edk2`, which starts the disks' boot loaders.
+    /// `debian-general`, `debian-installer`, `debian-xen`; or UEFI firmware: a file, or `debian-edk2`, which starts the disks' boot loaders.
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<String>,
     /// The VM's initial RAM file system: a file, `busybox` or `none`.
@@ -138,7 +138,9 @@ impl MachineArgs {
         // A disk has its own kernel.
         let from_disk = self.kernel.is_none() && !self.disk.is_empty();
         // Debian's newest kernel has no file system for shared folders.
-        let debian = if self.share.is_empty() { DebianKernel::Newest } else { DebianKernel::V6_12 };
+        let arch = Arch::ALL.into_iter().find(|arch| self.arch.as_deref() == Some(arch.name())).unwrap_or_default();
+        let with_folders = DebianKernel::with_folders(arch, false).next().filter(|_| !self.share.is_empty());
+        let debian = with_folders.unwrap_or(DebianKernel::Newest);
         // A command requires Debian, and must end the run even if it resets the VM.
         let with_command = |default: &str| (alone && self.exec.is_some()).then(|| default.to_owned());
         // The nested Stile of a VM has it in its own VM.

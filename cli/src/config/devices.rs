@@ -110,9 +110,6 @@ pub fn resolve(draft: &VmDraft, vm: &mut VmConfig, (arch, is_vmx): (Arch, bool),
     if let (true, Some(place)) = (is_vmx, places.first()) {
         let what = "virtual machines on x86_64 with VMX have no disks, networks and shared folders yet";
         mistakes.push(Mistake::new((*place).clone(), what).expected(MACHINES_WITH_FUNCTIONS));
-    } else if let (Arch::X86_64, Some(share)) = (arch, draft.folders.first()) {
-        let what = "virtual machines on x86_64 have no shared folders yet";
-        mistakes.push(Mistake::new(share.place.clone(), what).expected("arch = \"aarch64\" in [machine]"));
     }
     if let Some(place) = places.get(MAX_FUNCTIONS) {
         let what = format!("there are {} disks, networks and shared folders", places.len());
@@ -121,7 +118,7 @@ pub fn resolve(draft: &VmDraft, vm: &mut VmConfig, (arch, is_vmx): (Arch, bool),
     vm.disks = draft.disks.iter().filter_map(|draft| disk(draft, folder, mistakes)).collect();
     vm.system_disk = vm.disks.first().filter(|_| vm.kernel == KernelSource::Disk).cloned();
     vm.networks = draft.networks.iter().filter_map(|draft| network(draft, mistakes)).collect();
-    vm.folders = folders::resolve(&draft.folders, &vm.kernel, folder, mistakes);
+    vm.folders = folders::resolve(&draft.folders, arch, &vm.kernel, folder, mistakes);
 }
 
 /// Checks that each port of this machine leads to one virtual machine only. `drafts` and `vms` are in the same order.

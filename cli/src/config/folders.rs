@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::draft::{FolderDraft, Given};
-use super::{DebianKernel, KernelSource, Mistake, Place};
+use super::{Arch, DebianKernel, KernelSource, Mistake, Place};
 use crate::disk::folder::{Folder, TAG, default_tag, is_tag};
 
 impl From<&Folder> for FolderDraft {
@@ -42,12 +42,15 @@ fn folder(draft: &FolderDraft, base: &Path, mistakes: &mut Vec<Mistake>) -> Opti
 }
 
 /// Resolves the folders of a virtual machine with this kernel.
-pub fn resolve(drafts: &[FolderDraft], kernel: &KernelSource, base: &Path, mistakes: &mut Vec<Mistake>) -> Vec<Folder> {
-    // A kernel with a mistake is this one, too.
-    if let (Some(first), KernelSource::Debian(DebianKernel::Newest), true) = (drafts.first(), kernel, mistakes.is_empty()) {
-        let what = "Debian's newest kernel is one for clouds, which has no file system for shared folders";
-        let words = [DebianKernel::V6_12, DebianKernel::V6_1].map(|kernel| format!("kernel = \"{}\"", kernel.word()));
-        mistakes.push(Mistake::new(first.place.clone(), what).expected(words.join(" or ")));
+pub fn resolve(drafts: &[FolderDraft], arch: Arch, kernel: &KernelSource, base: &Path, mistakes: &mut Vec<Mistake>) -> Vec<Folder> {
+    if let (KernelSource::Debian(which), true) = (kernel, mistakes.is_empty())
+        && let Some(first) = drafts.iter().find(|draft| !which.has_folders(arch, draft.served))
+    {
+        // A kernel with a mistake is the newest one, too.
+        let name = if *which == DebianKernel::Newest { "newest kernel" } else { "kernel of this name" };
+        let what = format!("Debian's {name} is one for clouds, which has no file system for shared folders");
+        let words = DebianKernel::with_folders(arch, first.served).map(|kernel| format!("kernel = \"{}\"", kernel.word()));
+        mistakes.push(Mistake::new(first.place.clone(), what).expected(words.collect::<Vec<_>>().join(" or ")));
     }
     let mut folders: Vec<Folder> = Vec::new();
     for draft in drafts {
@@ -115,7 +118,16 @@ mod tests {
         says("debian", "path = \".\"", "no file system for shared folders");
         let nested = "debian:6.1\"\nnested = true #";
         says(nested, "path = \".\"", "can't be assigned to a virtual machine with an EL2");
-        let other = "[machine]\narch = \"x86_64\"\n[[vm]]\nkernel = \"debian:6.1\"\n[[vm.share]]\npath = \".\"\n";
-        assert!(read(other, dir.path(), &Flags::default()).unwrap_err().contains("shared folders yet"));
+        let pc = |cpu: &str, kernel: &str, share: &str| {
+            let text = format!("[machine]\narch = \"x86_64\"\n{cpu}\n[[vm]]\nkernel = \"{kernel}\"\n[[vm.share]]\npath = \".\"\n{share}\n");
+            read(&text, dir.path(), &Flags::default())
+        };
+        assert!(pc("", old, "").unwrap_err().contains("with VMX have no disks, networks and shared folders yet"));
+        let (amd, served) = ("cpu = \"max\"", "served = true");
+        assert!(pc(amd, old, "").unwrap_err().contains("no file system for shared folders; expected kernel = \"debian-general\""));
+        assert!(pc(amd, "debian:6.12", served).unwrap_err().contains("expected kernel = \"debian-general\" or kernel = \"debian:6.1\""));
+        assert_eq!(pc(amd, "debian-general", "").unwrap().vms[0].functions[0].device(), 2);
+        let config = pc(amd, old, served).unwrap();
+        assert_eq!(config.vms[1].kernel, KernelSource::Debian(DebianKernel::General));
     }
 }

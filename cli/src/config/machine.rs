@@ -253,6 +253,9 @@ pub enum DebianKernel {
     V6_12,
     /// `debian:6.1`: the release's before that.
     V6_1,
+    /// `debian-general`: the stable release's with all drivers and file systems. `debian:6.12` is another one on x86-64 only, whose kernels of
+    /// the other names are for clouds.
+    General,
     /// `debian-installer`: the installer, with its own initial RAM file system.
     Installer,
     /// `debian-xen`: Xen of the stable release, for a virtual machine with an EL2.
@@ -262,8 +265,32 @@ pub enum DebianKernel {
 }
 
 impl DebianKernel {
+    /// Linux's kernels, the newest first.
+    const LINUX: [Self; 4] = [Self::Newest, Self::V6_12, Self::General, Self::V6_1];
+
     /// The kernel of the virtual machine that `stile run` adds to serve devices.
-    pub const SERVER: Self = Self::V6_1;
+    pub const fn server(arch: Arch, has_folders: bool) -> Self {
+        if has_folders && !Self::V6_1.has_folders(arch, false) { Self::General } else { Self::V6_1 }
+    }
+
+    /// Whether the kernel has the file system of shared folders: virtiofs if they are `served`, and 9P if not. A kernel without modules is
+    /// not asked.
+    pub const fn has_folders(self, arch: Arch, served: bool) -> bool {
+        match (self, arch) {
+            (Self::Newest, _) => false,
+            (Self::V6_12, Arch::X86_64) => false,
+            (Self::V6_1, Arch::X86_64) => served,
+            _ => true,
+        }
+    }
+
+    /// The kernels that [have](Self::has_folders) the file system.
+    pub fn with_folders(arch: Arch, served: bool) -> impl Iterator<Item = Self> {
+        let has = move |kernel: &Self| kernel.has_folders(arch, served);
+        // The general kernel is 6.12 on Arm.
+        let is_own = move |kernel: &Self| arch == Arch::X86_64 || *kernel != Self::General;
+        Self::LINUX.into_iter().filter(has).filter(is_own)
+    }
 
     /// Whether it is Linux.
     pub const fn is_linux(self) -> bool {
@@ -271,11 +298,12 @@ impl DebianKernel {
     }
 
     /// Every word that names a kernel of Debian's, and the kernel that it names.
-    pub const WORDS: [(&'static str, DebianKernel); 7] = [
+    pub const WORDS: [(&'static str, DebianKernel); 8] = [
         ("debian", DebianKernel::Newest),
         ("debian:newest", DebianKernel::Newest),
         ("debian:6.12", DebianKernel::V6_12),
         ("debian:6.1", DebianKernel::V6_1),
+        ("debian-general", DebianKernel::General),
         ("debian-installer", DebianKernel::Installer),
         ("debian-xen", DebianKernel::Xen),
         ("debian-edk2", DebianKernel::Edk2),
@@ -287,6 +315,7 @@ impl DebianKernel {
             DebianKernel::Newest => "debian",
             DebianKernel::V6_12 => "debian:6.12",
             DebianKernel::V6_1 => "debian:6.1",
+            DebianKernel::General => "debian-general",
             DebianKernel::Installer => "debian-installer",
             DebianKernel::Xen => "debian-xen",
             DebianKernel::Edk2 => "debian-edk2",

@@ -115,7 +115,7 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
     devices::check_ports(&draft.vms, &vms, mistakes);
     let drafts: Vec<_> = draft.vms.iter().take(MAX_VMS).map(|vm| &vm.served[..]).collect();
     served::resolve(&drafts, arch, is_vmx, &mut vms, mistakes);
-    if let Some(Service { draft, disks, networks, folders, serves }) = service::take(&draft.vms, &mut vms, folder, mistakes) {
+    if let Some(Service { draft, disks, networks, folders, serves }) = service::take(&draft.vms, arch, &mut vms, folder, mistakes) {
         let vm = vm(&draft, vms.len(), arch, cpu_limit, folder, mistakes);
         vms.push(VmConfig { serves, disks, networks, folders, ..vm });
     }

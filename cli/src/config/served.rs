@@ -74,10 +74,6 @@ pub fn resolve(drafts: &[&[ServedDraft]], arch: Arch, is_vmx: bool, vms: &mut [V
             let what = "`stile run` adds no server to machines with VMX yet";
             let expected = format!("by = the name of another virtual machine, or {MACHINES_WITH_FUNCTIONS}");
             mistakes.push(Mistake::new(draft.place.clone(), what).expected(expected));
-        } else if let (Arch::X86_64, Some(draft)) = (arch, served.iter().find(|draft| added(draft) == Some(CONSOLE))) {
-            let what = "on x86_64 `service` has no shared folders yet, into which it would write a console's output";
-            mistakes
-                .push(Mistake::new(draft.place.clone(), what).expected("by = the name of another virtual machine, or arch = \"aarch64\""));
         }
         if let Some(extra) = served.get(MAX_SERVED) {
             let what = format!("there are {} served devices", served.len());
@@ -259,7 +255,7 @@ mod tests {
         assert!([vmx, amd].iter().all(|cpu| of_pc(cpu, &serves("block")).is_ok()));
         assert_eq!(of_pc(amd, "device = \"rng\"").unwrap().vms[2].serves, 1);
         assert!(of_pc(vmx, "device = \"rng\"").unwrap_err().contains("adds no server to machines with VMX"));
-        assert!(of_pc(amd, "device = \"console\"\nfolder = \"/\"").unwrap_err().contains("no shared folders yet"));
+        assert!(of_pc(amd, "device = \"console\"\nfolder = \"/\"").unwrap().vms[0].console.is_some());
         assert!(of_pc(amd, &serves("balloon")).unwrap_err().contains("no balloons yet"));
         let nine = "device = \"block\"\nby = \"other\"\n[[vm.served]]\n".repeat(9) + "device = \"block\"\nby = \"other\"";
         says(&nine, "", "there are 10 served devices");

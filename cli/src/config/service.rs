@@ -10,7 +10,7 @@ use stile_pci::Address;
 
 use super::draft::{Given, VmDraft};
 use super::served::{BLOCK, CONSOLE, FS, NET, VSOCK, added};
-use super::{DebianKernel, Mistake, Place, VmConfig};
+use super::{Arch, DebianKernel, Mistake, Place, VmConfig};
 use super::{cids, consoles};
 use crate::disk::drive::Drive;
 use crate::disk::folder::Folder;
@@ -226,7 +226,7 @@ fn address(place: usize) -> Ipv4Addr {
 
 /// Takes the served disks, networks, folders, random bytes, sockets and consoles of all virtual machines, whose `drafts` are in the same
 /// order. Returns the next virtual machine, which serves them; `None` if there are none.
-pub fn take(drafts: &[VmDraft], vms: &mut [VmConfig], base: &Path, mistakes: &mut Vec<Mistake>) -> Option<Service> {
+pub fn take(drafts: &[VmDraft], arch: Arch, vms: &mut [VmConfig], base: &Path, mistakes: &mut Vec<Mistake>) -> Option<Service> {
     let before = mistakes.len();
     let server = vms.len() as u8;
     let mut devices = Devices::default();
@@ -292,7 +292,7 @@ pub fn take(drafts: &[VmDraft], vms: &mut [VmConfig], base: &Path, mistakes: &mu
     let given = |text: &str| Some(Given::new(text.to_owned(), Place::Nowhere));
     let draft = VmDraft {
         name: given(NAME),
-        kernel: given(DebianKernel::SERVER.word()),
+        kernel: given(DebianKernel::server(arch, !devices.folders.is_empty()).word()),
         memory: given(MEMORY),
         exec: given(&devices.command()),
         ..VmDraft::new(Place::Nowhere)

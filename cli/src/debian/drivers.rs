@@ -77,12 +77,12 @@ pub fn vhost_modules(kernel: DebianKernel, freshness: Freshness) -> Result<Vec<M
     modules(Arch::Aarch64, VHOST, kernel, freshness)
 }
 
-/// The modules of one of Debian's kernels for Arm for consoles over virtio. None for other kernels.
+/// The modules of one of Debian's kernels for consoles over virtio. None for other kernels.
 ///
 /// # Errors
 /// See [`drivers`].
-pub fn console_modules(kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>> {
-    modules(Arch::Aarch64, CONSOLE, kernel, freshness)
+pub fn console_modules(arch: Arch, kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>> {
+    modules(arch, CONSOLE, kernel, freshness)
 }
 
 /// The modules of one of Debian's kernels for sockets between VMs, in the order in which they can be loaded. None for other kernels.
@@ -93,23 +93,18 @@ pub fn socket_modules(arch: Arch, kernel: DebianKernel, freshness: Freshness) ->
     modules(arch, SOCKETS, kernel, freshness)
 }
 
-/// The modules of one of Debian's kernels for Arm for shared folders, in the order in which they can be loaded. None for kernels without
-/// the file system.
+/// The modules of one of Debian's kernels for shared folders, in the order in which they can be loaded. None for kernels without the file
+/// system.
 ///
 /// # Errors
 /// See [`drivers`].
-pub fn folder_modules(kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>> {
-    modules(Arch::Aarch64, FOLDERS, kernel, freshness)
+pub fn folder_modules(arch: Arch, kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>> {
+    modules(arch, FOLDERS, kernel, freshness)
 }
 
 /// Those of the `wanted` modules that a kernel has as such.
 fn modules(arch: Arch, wanted: &[Wanted], kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>> {
-    let (image, item) = match kernel {
-        DebianKernel::Newest => (Item::NewestKernel, Item::NewestDrivers),
-        DebianKernel::V6_12 => (Item::Kernel6_12, Item::Drivers6_12),
-        DebianKernel::V6_1 => (Item::Kernel6_1, Item::Drivers6_1),
-        DebianKernel::Installer | DebianKernel::Xen | DebianKernel::Edk2 => return Ok(Vec::new()),
-    };
+    let (image, Some(item)) = Item::of(kernel, arch) else { return Ok(Vec::new()) };
     let mut stored = store::get(arch, item, freshness)?;
     let mut kernel = store::get(arch, image, freshness)?;
     if stored.version != kernel.version && freshness != Freshness::Cached {

@@ -4,7 +4,7 @@ use super::apt::debian_name;
 use super::deb::Wanted;
 use super::index::{self, Choice, Package};
 use super::modules;
-use crate::config::Arch;
+use crate::config::{Arch, DebianKernel};
 
 /// An item from Debian's archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub enum Item {
     Busybox,
     /// The kernel of Debian 13 in the general flavour, which can be Xen's first domain, for x86-64.
     General6_12,
+    /// Drivers that are modules of that kernel.
+    GeneralDrivers6_12,
     /// Xen of Debian 13.
     Xen,
     /// UEFI firmware (EDK2) of Debian 13.
@@ -64,12 +66,26 @@ impl Item {
                 Self::Kernel6_1,
                 Self::Drivers6_1,
                 Self::General6_12,
+                Self::GeneralDrivers6_12,
                 Self::Installer,
                 Self::Busybox,
                 Self::Xen,
                 Self::KvmHost6_1,
                 Self::KvmHostAmd6_1,
             ],
+        }
+    }
+
+    /// The item with a kernel, and that with its modules, if it has any.
+    pub(super) const fn of(kernel: DebianKernel, arch: Arch) -> (Self, Option<Self>) {
+        match (kernel, arch) {
+            (DebianKernel::Newest, _) => (Self::NewestKernel, Some(Self::NewestDrivers)),
+            (DebianKernel::General, Arch::X86_64) => (Self::General6_12, Some(Self::GeneralDrivers6_12)),
+            (DebianKernel::V6_12 | DebianKernel::General, _) => (Self::Kernel6_12, Some(Self::Drivers6_12)),
+            (DebianKernel::V6_1, _) => (Self::Kernel6_1, Some(Self::Drivers6_1)),
+            (DebianKernel::Installer, _) => (Self::Installer, None),
+            (DebianKernel::Xen, _) => (Self::Xen, None),
+            (DebianKernel::Edk2, _) => (Self::Edk2, None),
         }
     }
 
@@ -84,6 +100,7 @@ impl Item {
             Self::Drivers6_12 => "debian-drivers:6.12",
             Self::Drivers6_1 => "debian-drivers:6.1",
             Self::General6_12 => "debian-general:6.12",
+            Self::GeneralDrivers6_12 => "debian-general-drivers:6.12",
             Self::Busybox => "busybox",
             Self::Xen => "xen",
             Self::Edk2 => "edk2",
@@ -97,7 +114,8 @@ impl Item {
     pub fn suite(self) -> &'static str {
         match self {
             Self::NewestKernel | Self::NewestDrivers => "trixie-backports",
-            Self::Kernel6_12 | Self::General6_12 | Self::Drivers6_12 | Self::Installer | Self::Busybox | Self::Xen | Self::Edk2 => "trixie",
+            Self::Kernel6_12 | Self::Drivers6_12 | Self::General6_12 | Self::GeneralDrivers6_12 => "trixie",
+            Self::Installer | Self::Busybox | Self::Xen | Self::Edk2 => "trixie",
             Self::Kernel6_1 | Self::Drivers6_1 | Self::DeviceTrees6_1 | Self::KvmHost6_1 | Self::KvmHostAmd6_1 => "bookworm",
         }
     }
@@ -116,7 +134,7 @@ impl Item {
             Self::Drivers6_12 => kernel(series("6.12")),
             Self::Drivers6_1 | Self::DeviceTrees6_1 => kernel(series("6.1")),
             Self::Kernel6_12 => kernel(series("6.12")),
-            Self::General6_12 => kernel(Choice::General("6.12")),
+            Self::General6_12 | Self::GeneralDrivers6_12 => kernel(Choice::General("6.12")),
             Self::Kernel6_1 | Self::KvmHost6_1 | Self::KvmHostAmd6_1 => kernel(series("6.1")),
             Self::Installer => index::newest_named(packages, &format!("debian-installer-13-netboot-{}", debian_name(arch))),
             Self::Busybox => index::newest_named(packages, "busybox-static"),
@@ -131,7 +149,7 @@ impl Item {
             Self::NewestKernel | Self::Kernel6_12 | Self::Kernel6_1 | Self::General6_12 => {
                 &[Wanted { is: is_kernel, name: "kernel", required: true }]
             }
-            Self::NewestDrivers | Self::Drivers6_12 | Self::Drivers6_1 => modules::ALL,
+            Self::NewestDrivers | Self::Drivers6_12 | Self::Drivers6_1 | Self::GeneralDrivers6_12 => modules::ALL,
             Self::Installer => &[
                 Wanted { is: |path| is_installer(path, "linux"), name: "kernel", required: true },
                 Wanted { is: |path| is_installer(path, "initrd.gz"), name: "initrd", required: true },

@@ -88,14 +88,7 @@ pub fn kernel_for(arch: Arch, kernel: DebianKernel, freshness: Freshness) -> Res
         let what = "is for aarch64 only; on x86_64, Stile starts a Linux kernel, or that of the system on the first disk";
         return Err(exit::usage(format!("{} {what}", kernel.word())));
     }
-    let item = match kernel {
-        DebianKernel::Newest => Item::NewestKernel,
-        DebianKernel::V6_12 => Item::Kernel6_12,
-        DebianKernel::V6_1 => Item::Kernel6_1,
-        DebianKernel::Installer => Item::Installer,
-        DebianKernel::Xen => Item::Xen,
-        DebianKernel::Edk2 => Item::Edk2,
-    };
+    let (item, _) = Item::of(kernel, arch);
     let stored = store::get(arch, item, freshness)?;
     Ok(Kernel {
         kernel: stored.dir.join(match item {

@@ -57,7 +57,7 @@ const fn served(arch: Arch) -> Own {
 /// # Errors
 /// No mirror; a failed download with nothing in the cache; no compiler.
 pub fn ipi_module(kernel: DebianKernel, freshness: Freshness) -> Result<Option<Module>> {
-    item(kernel).map(|item| IPI.get(item, freshness)).transpose()
+    item(Arch::X86_64, kernel).map(|item| IPI.get(item, freshness)).transpose()
 }
 
 /// The module `stile-served` for one of Debian's kernels; none for kernels without modules.
@@ -65,17 +65,13 @@ pub fn ipi_module(kernel: DebianKernel, freshness: Freshness) -> Result<Option<M
 /// # Errors
 /// See [`ipi_module`].
 pub fn served_module(arch: Arch, kernel: DebianKernel, freshness: Freshness) -> Result<Option<Module>> {
-    item(kernel).map(|item| served(arch).get(item, freshness)).transpose()
+    item(arch, kernel).map(|item| served(arch).get(item, freshness)).transpose()
 }
 
 /// A kernel that modules are built for.
-const fn item(kernel: DebianKernel) -> Option<Item> {
-    match kernel {
-        DebianKernel::Newest => Some(Item::NewestKernel),
-        DebianKernel::V6_12 => Some(Item::Kernel6_12),
-        DebianKernel::V6_1 => Some(Item::Kernel6_1),
-        DebianKernel::Installer | DebianKernel::Xen | DebianKernel::Edk2 => None,
-    }
+fn item(arch: Arch, kernel: DebianKernel) -> Option<Item> {
+    let (image, drivers) = Item::of(kernel, arch);
+    drivers.map(|_| image)
 }
 
 /// The architecture of this machine, on which the compiler runs.

@@ -34,7 +34,7 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         balloon_of_debian(),
         network(),
         network_killed(),
-        sockets(),
+        sockets("served/sockets", ""),
         server_dies("served/server-dies", 6),
         most_devices(programs)?,
     ])
@@ -361,8 +361,8 @@ fn network_killed() -> Scenario {
     Scenario { config: Some(clients + &server), expect, ..Scenario::new("served/network-killed", "--exits") }
 }
 
-/// Two VMs exchange files by sockets, while the processes that serve these are killed a few times.
-fn sockets() -> Scenario {
+/// Two VMs exchange files by sockets, while the processes that serve these are killed a few times. `machine`: lines of the configuration.
+pub(super) fn sockets(name: &str, machine: &str) -> Scenario {
     let vm = |name: &str, exec: &str| {
         format!(
             "[[vm]]\nname = \"{name}\"\nkernel = \"debian\"\nmemory = \"256M\"\nexec = \"seq 80000 > /tmp/numbers; {exec}\"\n\
@@ -377,11 +377,11 @@ fn sockets() -> Scenario {
     let kill = "n=0; while read line; do echo $line; n=$((n + 1)); [ $n -gt 6 ] && exec cat; sleep 1; set -- $(pidof exe); kill -9 $1 || true; done";
     let serve = format!("stile-devices vsock=3 vsock=4 | ({kill})");
     let server = format!("[[vm]]\nname = \"server\"\nkernel = \"debian:6.1\"\nmemory = \"256M\"\nexec = \"{serve}\"\n");
-    let config = ["[machine]\ncpus = 2\n\n", &vm("a", &first), &vm("b", &second), &server].concat();
+    let config = ["[machine]\n", machine, "cpus = 2\n\n", &vm("a", &first), &vm("b", &second), &server].concat();
     // The other VM compares the first file before it takes the second one.
     let output = [vec!["| whole".into()], vec!["the same numbers".into(); 3], vec!["| enough".into()]].concat();
     let expect = Expect { output, notes: vec![NO_DIFFERENCE.into(); 3], absent: vec!["not served any more"], ..Expect::default() };
-    Scenario { config: Some(config), expect, ..Scenario::new("served/sockets", "--exits") }
+    Scenario { config: Some(config), expect, ..Scenario::new(name, "--exits") }
 }
 
 /// A VM, with a device that `by` serves if it is not empty.

@@ -5,6 +5,7 @@ use anyhow::Result;
 use super::devices::{RESET_DISK, reset_under_load};
 use super::disk::Contents;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
+use super::served::sockets;
 use stile::exit;
 use stile::programs::{PASSED, Programs};
 
@@ -21,6 +22,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         unanswered(programs)?,
         hostile(programs)?,
         debian(),
+        sockets("pc/amd/devices/served-sockets", "arch = \"x86_64\"\ncpu = \"max\"\n"),
     ])
 }
 
