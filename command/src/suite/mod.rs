@@ -23,6 +23,7 @@ mod disturbed;
 mod figure;
 mod firmware;
 mod firmware_pc;
+mod function_cost;
 mod gicv2;
 mod grub;
 mod guests;
@@ -99,6 +100,7 @@ fn emulated([arm, pc]: &[Programs; 2]) -> Result<Vec<Test>> {
         Test::new(served_host_sockets::NAME, Arch::Aarch64, served_host_sockets::test),
         Test::new(served_share::NAME, Arch::Aarch64, served_share::test),
         Test::new(served_share::NAME_ON_PC, Arch::X86_64, served_share::test_on_pc),
+        Test::new(function_cost::NAME, Arch::X86_64, function_cost::test),
         Test::new(scale::budgets::TEST, Arch::Aarch64, scale::budgets::test),
         Test::new(io::budgets::TEST, Arch::Aarch64, io::budgets::test),
         Test::new(nested_bench::pc::budgets::TEST, Arch::X86_64, nested_bench::pc::budgets::test),

@@ -228,7 +228,7 @@ impl<'a, B: EoiBit> LocalApic<'a, B> {
 
     /// Whether any interrupt is requested, of any priority.
     #[inline(always)]
-    fn has_requests(&self) -> bool {
+    pub fn has_requests(&self) -> bool {
         !self.requests.is_empty() || self.pages.has_posted()
     }
 

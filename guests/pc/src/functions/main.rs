@@ -5,12 +5,13 @@
 //! CPUs, which resets the machine.
 //!
 //! Command line: `seed=N` (default 1), `rounds=N` (default 1), `only=NAME`: phases whose names contain NAME; `boots=N` (default 2);
-//! `attack=NAME`: instead of all that, an attack without end (`storm.rs`).
+//! `attack=NAME`: instead of all that, an attack without end (`storm.rs`); `cost=N`: N requests that are measured (`cost.rs`).
 #![no_std]
 #![no_main]
 
 mod bars;
 mod config;
+mod cost;
 mod dma;
 mod function;
 mod job;
@@ -65,9 +66,10 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
     let number = |name, default| text(name).and_then(|text| text.parse().ok()).unwrap_or(default);
     let seed = number("seed", 1) + (boot & 0xffff);
     let plan = Plan { seed, rounds: number("rounds", 1), only: text("only").unwrap_or("") };
-    let outcome = match text("attack") {
-        Some(attack) => storm::run(attack),
-        None => begin().and_then(|()| phases::run::<Pc>(&PHASES, &plan)),
+    let outcome = match (text("attack"), number("cost", 0)) {
+        (Some(attack), _) => storm::run(attack),
+        (None, requests @ 1..) => cost::run(requests),
+        (None, 0) => begin().and_then(|()| phases::run::<Pc>(&PHASES, &plan)),
     };
     if outcome.is_ok() && boot & 0xffff < number("boots", 2) {
         messages::reset_by_init();

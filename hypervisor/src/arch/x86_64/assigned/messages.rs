@@ -35,6 +35,16 @@ impl Route {
         Route((vm as u64) << 48 | leads)
     }
 
+    /// The guest's message, with any vector, is a fixed interrupt for the APIC with identifier `id`, by its physical identifier.
+    #[inline(always)]
+    fn is_fixed_to(self, vm: usize, id: u32) -> bool {
+        /// Bits without effect: the vector, reserved bits of data, the level, and of the address the redirection hint and reserved bits.
+        const ANY: u64 = 0xf8ff << 32 | 0xffb;
+        const ADDRESS: u64 = 0xfee0_0000;
+        // 0xff addresses all APICs.
+        id < 0xff && self.0 & !ANY == Self::LEADS | (vm as u64) << 48 | ADDRESS | u64::from(id) << 12
+    }
+
     fn vm(self) -> usize {
         (self.0 >> 48 & 0x7fff) as usize
     }
@@ -120,7 +130,7 @@ pub fn take(cpu: &mut Cpu, is_entered: bool) {
                 apic::end_of_interrupt();
             }
             ended = false;
-            let number = word * 32 + noted.trailing_zeros() as usize;
+            let number = word * 64 + noted.trailing_zeros() as usize;
             if !is_entered || !deliver_here(cpu, number) {
                 deliver(cpu, number, is_entered);
             }
@@ -129,18 +139,31 @@ pub fn take(cpu: &mut Cpu, is_entered: bool) {
     }
 }
 
+/// Returns the vector of the guest's message of host vector `number`, if it is an edge-triggered interrupt and the loaded vCPU is known to
+/// be its only target.
+#[inline(always)]
+pub fn only_for(here: &Cpu, number: usize) -> Option<u8> {
+    let (vcpu, route) = (here.vcpu(), Route(HOST_VECTORS.get(number)?.route.load(Ordering::Relaxed)));
+    if route.is_fixed_to(vcpu.vm().number, vcpu.arch.id) && here.has_apic() {
+        return Some((route.0 >> 32) as u8);
+    }
+    only_by_decoding(vcpu, route)
+}
+
+/// [`only_for`] any kind of message.
+#[cold]
+fn only_by_decoding(vcpu: &Vcpu, route: Route) -> Option<u8> {
+    let message = route.message().filter(|_| route.vm() == vcpu.vm().number)?;
+    delivery::is_only_target(vcpu, message).then_some(message.vector)
+}
+
 /// Fast path of [`deliver`] in an exit's handler: injects the guest's message if the loaded vCPU is known to be its only target.
 /// Otherwise returns false, without effect.
 #[inline(always)]
 fn deliver_here(here: &mut Cpu, number: usize) -> bool {
-    let Some(host) = HOST_VECTORS.get(number) else { return false };
-    let (vcpu, route) = (here.vcpu(), Route(host.route.load(Ordering::Relaxed)));
-    let Some(message) = route.message().filter(|&message| delivery::is_only_target(vcpu, message)) else { return false };
-    if route.vm() != vcpu.vm().number {
-        return false;
-    }
+    let Some(vector) = only_for(here, number) else { return false };
     let takes = window::can_interrupt() && !state::injects_at_interrupts();
-    delivery::interrupt_self(here, message.vector, takes.into());
+    delivery::interrupt_self(here, vector, takes.into());
     true
 }
 

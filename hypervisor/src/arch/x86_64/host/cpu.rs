@@ -2,7 +2,7 @@
 
 use core::mem::offset_of;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use stile_apic::HostTimer;
 use stile_blob::ApicVirtualization;
@@ -72,7 +72,7 @@ struct NmiStack([u8; 512]);
 struct ProtectionStack([u8; 256]);
 
 /// Words of the mask of noted messages.
-pub const MESSAGE_WORDS: usize = (apic::vector::MESSAGES_OF_FUNCTIONS as usize).div_ceil(32);
+pub const MESSAGE_WORDS: usize = (apic::vector::MESSAGES_OF_FUNCTIONS as usize).div_ceil(64);
 
 /// Words of a CPU that are accessed through GS while its block is borrowed, and so are not part of it.
 #[repr(C)]
@@ -86,7 +86,7 @@ pub struct Local {
     /// Bit mask of Stile's own interrupts taken while idle.
     noted: AtomicU8,
     /// Bit mask of messages of PCI functions that interrupted this CPU: bit n for vector [`apic::vector::FIRST_MESSAGE`] + n.
-    messages: [AtomicU32; MESSAGE_WORDS],
+    messages: [AtomicU64; MESSAGE_WORDS],
     /// Words of the virtualization extension.
     pub virt: OfLocal,
 }
@@ -99,7 +99,7 @@ impl Local {
             direct_deadline: AtomicPtr::new(ptr::null_mut()),
             window: AtomicU8::new(0),
             noted: AtomicU8::new(0),
-            messages: [const { AtomicU32::new(0) }; MESSAGE_WORDS],
+            messages: [const { AtomicU64::new(0) }; MESSAGE_WORDS],
             virt: OfLocal::new(),
         }
     }
@@ -362,6 +362,12 @@ impl Cpu {
         self.apic_page = if base & MODE == XAPIC { base >> 12 } else { NO_PAGE };
     }
 
+    /// Whether the loaded vCPU's local APIC is on, in either mode.
+    #[inline(always)]
+    pub fn has_apic(&self) -> bool {
+        self.apic_base & 1 << 11 != 0
+    }
+
     /// Whether the loaded vCPU's local APIC is in x2APIC mode.
     #[inline(always)]
     pub fn has_x2apic(&self) -> bool {
@@ -389,12 +395,31 @@ impl Cpu {
     }
 
     /// Takes the messages of PCI functions noted since the last call in a word of the mask: bit n of word m is vector
-    /// [`apic::vector::FIRST_MESSAGE`] + 32 * m + n.
+    /// [`apic::vector::FIRST_MESSAGE`] + 64 * m + n.
     #[inline(always)]
-    pub fn take_messages(&self, word: usize) -> u32 {
+    pub fn take_messages(&self, word: usize) -> u64 {
         let Some(messages) = self.local.and_then(|local| local.messages.get(word)) else { return 0 };
         // Most words are empty, and a load is cheaper than an exchange.
         if messages.load(Ordering::Relaxed) == 0 { 0 } else { messages.swap(0, Ordering::Relaxed) }
+    }
+
+    /// Returns the number of the noted message of a PCI function, from vector [`apic::vector::FIRST_MESSAGE`] on, if it is the only one.
+    #[inline(always)]
+    #[allow(dead_code, reason = "VMX has no functions")]
+    pub fn only_message(&self) -> Option<usize> {
+        let words = self.local?.messages.each_ref().map(|word| word.load(Ordering::Relaxed));
+        let word = words.iter().position(|&word| word != 0)?;
+        let is_only = words[word].is_power_of_two() && words.iter().skip(word + 1).all(|&later| later == 0);
+        is_only.then_some(64 * word + words[word].trailing_zeros() as usize)
+    }
+
+    /// Clears the message that [`only_message`](Self::only_message) has returned. Interrupts have been masked since.
+    #[inline(always)]
+    #[allow(dead_code, reason = "VMX has no functions")]
+    pub fn end_message(&self, number: usize) {
+        if let Some(word) = self.local.and_then(|local| local.messages.get(number / 64)) {
+            word.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Whether any interrupts are noted.

@@ -5,21 +5,34 @@
 //! behind HLT. Without it the guest would continue behind HLT without an interrupt.
 
 use stile_ledger::x86_64::{HLT_HERE, HLT_WAIT, reason};
+use stile_svm::Field;
 use stile_x86_decode::Kind;
 
 use super::physical_interrupt::{handle_noted, take_kick};
 use super::{length, state};
+use crate::arch::x86_64::assigned::messages;
 use crate::arch::x86_64::handler::instruction::handle_hlt;
+use crate::arch::x86_64::host::apic::{self, vector};
 use crate::arch::x86_64::host::{self, timer};
 use crate::arch::x86_64::interrupts::{delivery, window};
+use crate::arch::x86_64::vcpu::inject;
 use crate::arch::x86_64::vcpu::loaded::WholeCpu;
-use crate::cpu::Outcome;
+use crate::cpu::{Leave, Outcome};
 
 /// Handles HLT. The caller-saved registers are in the frame.
 #[unsafe(no_mangle)]
 pub extern "C" fn handle_svm_hlt(cpu: &mut WholeCpu) -> Outcome {
     if !length::find(cpu, Kind::Hlt) {
         return Outcome::again(reason::HLT.other());
+    }
+    let vmcb = state::loaded();
+    // Nothing but RIP and the interrupt shadow changes, and nothing is pending that could end the wait at once.
+    let only_waits = vmcb.read(Field::GUEST_RFLAGS) & (state::TF | inject::RF | window::IF) == window::IF;
+    if only_waits && !cpu.waiting_trapped && !cpu.vcpu().arch.events.any() && !cpu.apic().has_requests() {
+        vmcb.complete(vmcb.read(Field::NEXT_RIP));
+        cpu.loaded().context().halted = true;
+        cpu.leave = Leave::Wait;
+        return wait_here(cpu);
     }
     let outcome = handle_hlt(cpu);
     // With interrupts off only rare events, such as NMIs, end the wait: let the scheduler have the CPU.
@@ -40,7 +53,7 @@ fn wait_here(cpu: &mut WholeCpu) -> Outcome {
     host::wait_for_interrupt();
     // The wait does not count as the exit's time.
     cpu.since = cpu.since.wrapping_add(timer::now().wrapping_sub(began));
-    if !take_kick(cpu) {
+    if !take_kick(cpu) && !take_message(cpu) {
         let noted = cpu.take_noted();
         if handle_noted(cpu, noted, Outcome::again(HLT_HERE)).has(Outcome::LEAVE_BIT) {
             // The vCPU is still halted: if it is chosen again, it blocks before it is entered (`delivery::take`).
@@ -52,4 +65,21 @@ fn wait_here(cpu: &mut WholeCpu) -> Outcome {
         return Outcome::again(HLT_HERE);
     }
     if delivery::take(cpu) { Outcome::again(HLT_HERE) } else { Outcome::leave(HLT_WAIT) }
+}
+
+/// Injects the message of a function that has ended the wait, if nothing else has, and the vCPU is known to be its only target. Otherwise
+/// returns false, without effect: [`handle_noted`] must handle what is noted. Nothing is injected yet, and interrupts are on.
+#[inline(always)]
+fn take_message(cpu: &mut WholeCpu) -> bool {
+    const MESSAGE: u8 = 1 << (vector::MESSAGE - vector::POSTED);
+    if cpu.noted() != MESSAGE || cpu.vcpu().arch.events.any() {
+        return false;
+    }
+    let Some(number) = cpu.only_message() else { return false };
+    let Some(vector) = messages::only_for(cpu, number).filter(|&vector| cpu.apic().take_at_once(vector)) else { return false };
+    state::write(Field::ENTRY_INTERRUPTION, inject::VALID | u64::from(vector));
+    cpu.end_noted();
+    cpu.end_message(number);
+    apic::end_of_interrupt();
+    true
 }
