@@ -13,7 +13,7 @@ use stile_config::boot::{Changes, NAME, Remake, VmChanges, not_removed};
 use stile_config::{Look, Mistake, Mistakes};
 use stile_firmware::boot_files::{self, Block, File, Unread};
 use stile_firmware::configuration::BootMedium;
-use stile_guest_image::remake::{RemakeError, Request, remake};
+use stile_guest_image::remake::{RemakeError, Request, memory_to_unpack, remake};
 use stile_paging::PAGE_SIZE;
 
 use crate::arch::Arch;
@@ -124,8 +124,11 @@ fn apply(
                 let remake = changes.remakes.iter().find(|remake| remake.vm == number);
                 let work = || of_vm(&vm, change, remake, (blob, bytes), &files);
                 let (result, heap) = match remake {
-                    // SAFETY: of the allocations only a mistake is left, with which the memory stays.
-                    Some(_) => unsafe { with_heap(HEAP_PER_VM, work) }.map(|(result, heap)| (result, Some(heap)))?,
+                    Some(remake) => {
+                        let size = HEAP_PER_VM + kernel(remake, &files).map_or(0, |(_, bytes)| memory_to_unpack(bytes));
+                        // SAFETY: of the allocations only a mistake is left, with which the memory stays.
+                        unsafe { with_heap(size.next_multiple_of(PAGE_SIZE), work) }.map(|(result, heap)| (result, Some(heap)))?
+                    }
                     None => (work(), None),
                 };
                 match result? {
@@ -208,18 +211,27 @@ fn of_vm(
 
 /// Rebuilds a VM. Returns it with the bytes that are new.
 fn made(vm: &Vm<'static>, new: &Remake, of_image: Files<'static>, files: &[File<'static>]) -> Result<(Vm<'static>, Vec<u8>), RemakeError> {
-    let find = |name: &str| files.iter().find(|file| file.name == name).and_then(|file| Some((file.name, file.bytes.ok()?)));
     let bootargs = |line: Option<&str>| line.map_or_else(|| Some(new.append.new.clone()), |line| new.append.apply(line));
     let request = Request {
         is_pc: Arch::HAS_PCS,
-        kernel: new.kernel.as_ref().and_then(|given| find(&given.value)),
-        initrd: new.initrd.as_ref().map(|given| given.as_ref().and_then(|given| find(&given.value)).map(|(_, bytes)| bytes)),
+        kernel: kernel(new, files),
+        initrd: new.initrd.as_ref().map(|given| given.as_ref().and_then(|given| find(&given.value, files)).map(|(_, bytes)| bytes)),
         has_initrd: new.has_initrd,
         memory: new.memory.as_ref().map(|given| given.value),
         vcpus: new.vcpus.as_ref().map(|given| given.value),
         bootargs: &bootargs,
     };
     remake(vm, of_image, &request)
+}
+
+/// Name and contents of a file that firmware has read.
+fn find(name: &str, files: &[File<'static>]) -> Option<(&'static str, &'static [u8])> {
+    files.iter().find(|file| file.name == name).and_then(|file| Some((file.name, file.bytes.ok()?)))
+}
+
+/// Name and contents of a VM's new kernel, if it has one.
+fn kernel(new: &Remake, files: &[File<'static>]) -> Option<(&'static str, &'static [u8])> {
+    new.kernel.as_ref().and_then(|given| find(&given.value, files))
 }
 
 /// The mistake for which a VM can't be made, at the key that is its most likely cause.

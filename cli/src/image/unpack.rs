@@ -8,7 +8,7 @@ use stile_guest_image::Unpacking;
 use super::{Compression, KernelError, pc};
 
 /// Unpacks each kind of compressed kernel. More than 1 GiB is a decompression bomb.
-pub const UNPACKING: Unpacking = Unpacking { function: unpack_to, most: 1 << 30 };
+pub const UNPACKING: Unpacking = Unpacking { function: unpack_to, most: 1 << 30, most_merged: 1 << 30 };
 
 /// Unpacks a file that is compressed as a whole. Returns it with its compression; a file that is not compressed, as it is.
 ///

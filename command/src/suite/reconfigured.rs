@@ -8,6 +8,8 @@ use std::process::{Command, Output};
 
 use anyhow::{Context, Result, ensure};
 use fatfs::{FileSystem, FsOptions};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 
 use super::firmware_pc::{AMD_V, DISK, Firmware, Machine, PLAIN};
 use super::screen;
@@ -59,7 +61,8 @@ fn with_edk2(run: impl FnOnce(&Firmware<'_>) -> Result<()>) -> Result<()> {
     run(&Firmware { program: "qemu-system-aarch64", files: None, arguments: &arguments, cpu: "max" })
 }
 
-/// Starts a machine whose image has a kernel that does not run, with another one on the partition; and with a name that is not there.
+/// Starts a machine whose image has a kernel that does not run, with another one on the partition, compressed; and with a name that is not
+/// there.
 fn remake(arch: Arch, firmware: &Firmware<'_>, (program, append): (&str, &str)) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let kernel = fs::read(Programs::build(arch)?.path(program)?)?;
@@ -75,7 +78,8 @@ fn remake(arch: Arch, firmware: &Firmware<'_>, (program, append): (&str, &str)) 
     let changed = text
         .replace("\"old\"", "\"kernels/Kernel-with-a-long-name\"")
         .replace("32M\"", &format!("64M\"\nvcpus = 4\nappend = \"{append}\""));
-    let files = [("Kernel-with-a-long-name", &kernel[..]), ("unused", &[1; 5000])];
+    let packed = zipped(&kernel)?;
+    let files = [("Kernel-with-a-long-name", &packed[..]), ("unused", &[1; 5000])];
     let mut machine = start(dir.path(), "changed", firmware, &image, &changed, &files, &[])?;
     machine.wait_for(PASSED)?;
     machine.wait_for_end()?;
@@ -94,6 +98,13 @@ fn remake(arch: Arch, firmware: &Firmware<'_>, (program, append): (&str, &str)) 
     }
     ensure!(!log.contains(PASSED), "{log}");
     Ok(())
+}
+
+/// The bytes, compressed by gzip.
+fn zipped(bytes: &[u8]) -> Result<Vec<u8>> {
+    let mut to = GzEncoder::new(Vec::new(), Compression::fast());
+    to.write_all(bytes)?;
+    Ok(to.finish()?)
 }
 
 /// Starts a machine with two VMs with the file as it was made, with changes, and with mistakes.

@@ -26,8 +26,10 @@ pub type Unpack = fn(Compression, &[u8], u64) -> Result<Vec<u8>, KernelError>;
 pub struct Unpacking {
     /// Unpacks bytes to at most a number of others, and ignores those behind the compressed stream.
     pub function: Unpack,
-    /// Most bytes of a kernel that may be allocated.
+    /// Most bytes of an unpacked kernel.
     pub most: u64,
+    /// Most bytes that may be allocated to merge a program's segments.
+    pub most_merged: u64,
 }
 
 impl Unpacking {
@@ -114,7 +116,7 @@ impl<'a> Kernel<'a> {
             return Err(KernelError::Empty);
         }
         if contents.starts_with(&elf_file::MAGIC) {
-            let program = elf::Program::parse(&contents, ram, unpacking.most)?;
+            let program = elf::Program::parse(&contents, ram, unpacking.most_merged)?;
             return Ok(Self {
                 format: Format::Elf,
                 zboot,
@@ -301,7 +303,7 @@ impl ImageHeader {
 }
 
 /// The payload of an EFI zboot wrapper (`CONFIG_EFI_ZBOOT`), if this is one.
-fn zboot_payload(bytes: &[u8]) -> Result<Option<&[u8]>, KernelError> {
+pub(super) fn zboot_payload(bytes: &[u8]) -> Result<Option<&[u8]>, KernelError> {
     if !bytes.starts_with(b"MZ") || bytes.get(4..8) != Some(b"zimg") {
         return Ok(None);
     }

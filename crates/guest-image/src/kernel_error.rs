@@ -49,7 +49,7 @@ pub enum KernelError {
     #[error("it is compressed with {0}; expected gzip, zstd, xz, lz4 or none")]
     UnknownCompression(String),
     /// Compressed, where nothing unpacks it.
-    #[error("it is compressed with {0}; expected one that is not compressed on the boot medium")]
+    #[error("it is compressed with {0}; expected gzip or none on the boot medium, or a new image by `stile image`, which unpacks it")]
     Packed(Compression),
     /// Corrupt compressed data.
     #[error("its {compression} data can't be unpacked: {error}")]

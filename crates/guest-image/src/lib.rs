@@ -17,6 +17,7 @@ mod elf;
 mod elf_file;
 pub mod fdt;
 pub mod file_type;
+pub mod gunzip;
 pub mod kernel;
 mod kernel_error;
 pub mod layout;

@@ -10,7 +10,7 @@ use thiserror::Error;
 use super::kernel::Unpacking;
 use super::loaded::{self, Loaded};
 use super::plan::{self, Guest, Plan};
-use super::{Compression, KernelError, pc};
+use super::{gunzip, pc};
 
 /// The new values. `None`: the image's.
 #[derive(Clone, Copy)]
@@ -63,11 +63,14 @@ pub enum RemakeError {
     Rule(Rule),
 }
 
-/// Kernels are read as they are: nothing of Stile unpacks them.
-const AS_IT_IS: Unpacking = Unpacking { function: refuse, most: 0 };
+/// Kernels are unpacked to memory whose size is known before.
+pub const AT_BOOT: Unpacking = Unpacking { function: gunzip::unpack, most: gunzip::MOST, most_merged: 0 };
 
-fn refuse(compression: Compression, _: &[u8], _: u64) -> Result<Vec<u8>, KernelError> {
-    Err(KernelError::Packed(compression))
+/// Memory that [`remake`] takes for a kernel's file, beyond that of other kernels, in bytes: it unpacks the file, a PC's kernel is
+/// copied, and the result's bytes are another copy.
+#[must_use]
+pub fn memory_to_unpack(file: &[u8]) -> u64 {
+    3 * gunzip::unpacked_size(file)
 }
 
 /// Rebuilds a virtual machine. Returns its configuration, and bytes to which its [`Load`]s refer as those of its own package; other loads
@@ -111,8 +114,8 @@ pub fn remake<'a>(vm: &Vm<'a>, files: Files<'a>, request: &Request<'a, '_>) -> R
     };
     let with_plan = |plan: Plan<'_>| made(vm, files, initrd, &guest, &plan);
     match (request.kernel, &loaded) {
-        (Some((_, file)), _) if request.is_pc => pc::plan(&guest, file, &AS_IT_IS).map_err(RemakeError::Plan).and_then(with_plan),
-        (Some((_, file)), _) => plan::plan(&guest, file, &AS_IT_IS).map_err(RemakeError::Plan).and_then(with_plan),
+        (Some((_, file)), _) if request.is_pc => pc::plan(&guest, file, &AT_BOOT).map_err(RemakeError::Plan).and_then(with_plan),
+        (Some((_, file)), _) => plan::plan(&guest, file, &AT_BOOT).map_err(RemakeError::Plan).and_then(with_plan),
         (None, Some(loaded)) => loaded.plan(&guest).map_err(RemakeError::Plan)?.ok_or(RemakeError::Kernel).and_then(with_plan),
         (None, None) => Err(RemakeError::Kernel),
     }
@@ -132,6 +135,8 @@ fn made<'a>(
     let mut loads = heapless::Vec::<Load, MAX_LOADS>::new();
     let mut load = |bytes: &[u8], gpa: u64, mem_len: u64| {
         let offset = files.offset_of(bytes).unwrap_or_else(|| {
+            // Growth by doubling could exceed the memory for an unpacked kernel.
+            new.reserve_exact(bytes.len() + ALIGN);
             new.resize(new.len().next_multiple_of(ALIGN), 0);
             let at = new.len();
             new.extend_from_slice(bytes);

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use stile::config::{Arch, Flags, MachineConfig, VmConfig};
-use stile::image::{Kernel, Seed, UNPACKING, VmFiles, VmPlan, is_linux, plan_for};
+use stile::image::{Compression, Kernel, Seed, UNPACKING, VmFiles, VmPlan, is_linux, plan_for, unpack};
 
 use stile_board::map;
+use stile_guest_image::gunzip;
 
 use crate::marks::reach;
 use crate::target::Target;
@@ -16,7 +17,7 @@ pub const AARCH64: Target = Target {
     run: aarch64,
     seeds: arm_files,
     mutations: 1000,
-    marks: &["planned", "refused", "arm64 Image", "ELF", "flat binary", "compressed", "domain"],
+    marks: &["planned", "refused", "arm64 Image", "ELF", "flat binary", "compressed", "unpacked at boot", "domain"],
 };
 
 /// A file as a kernel on a PC.
@@ -122,6 +123,7 @@ fn plan(arch: Arch, bytes: &[u8]) {
     if bytes.len() > 2048 {
         return;
     }
+    unpack_at_boot(bytes);
     let vm = VMS.with(|vms| vms[usize::from(arch == Arch::X86_64)].clone());
     let files = VmFiles { kernel: bytes, initrd: Some(&[7; 100]), bootargs: "quiet", domains: &[] };
     let _ = is_linux(arch, bytes, RAM);
@@ -134,6 +136,17 @@ fn plan(arch: Arch, bytes: &[u8]) {
             reach("refused");
             assert!(!error.to_string().is_empty());
         }
+    }
+}
+
+/// Checks that Stile at boot unpacks to what `stile` does, and no more than it reserves memory for.
+fn unpack_at_boot(bytes: &[u8]) {
+    let size = gunzip::unpacked_size(bytes);
+    if let Ok(unpacked) = gunzip::unpack(Compression::Gzip, bytes, 1 << 20) {
+        reach("unpacked at boot");
+        assert_eq!(unpacked.len() as u64, size);
+        // The host's decoder also checks the header's optional checksum.
+        assert!(unpack(bytes).ok().is_none_or(|(host, _)| host[..] == unpacked));
     }
 }
 

@@ -53,7 +53,7 @@ fn blob(is_pc: bool, kernel: &[u8], initrd: Option<&[u8]>) -> Vec<u8> {
         domains: &[],
         seed: Some(core::array::from_fn(|at| at as u8)),
     };
-    let plan = if is_pc { pc::plan(&guest, kernel, &AS_IT_IS) } else { plan::plan(&guest, kernel, &AS_IT_IS) }.expect("a plan");
+    let plan = if is_pc { pc::plan(&guest, kernel, &AT_BOOT) } else { plan::plan(&guest, kernel, &AT_BOOT) }.expect("a plan");
     let vm = Vm {
         name: "guest",
         memory: guest.memory,
@@ -155,9 +155,23 @@ fn files_of_the_boot_medium_are_used_where_they_are() {
         let (_, _, after, own) = remade(&blob, &medium, &request).expect("a VM");
         assert!(after.iter().any(|(_, bytes)| bytes == initrd) && after.iter().any(|(_, bytes)| bytes.ends_with(&[5; 1000])));
         assert!(own < 256 << 10, "{own}");
-        let packed = [&[0x1f, 0x8b, 8], &new[..]].concat();
+        let packed = [&[0x28, 0xb5, 0x2f, 0xfd], &new[..]].concat();
         let error = remade(&blob, &[], &Request { kernel: Some(("new", &packed)), ..request }).expect_err("packed").to_string();
-        assert!(error.contains("compressed with gzip"), "{error}");
+        assert!(error.contains("compressed with zstd; expected gzip or none"), "{error}");
+    }
+}
+
+#[test]
+fn a_kernel_is_unpacked_once() {
+    for (is_pc, old, new) in [(false, arm_kernel(3), arm_kernel(5)), (true, pc_kernel(3), pc_kernel(5))] {
+        let blob = blob(is_pc, &old, None);
+        let packed = crate::gunzip::gzip(&new, 0, &[]);
+        let request = Request { kernel: Some(("new", &packed)), ..request(is_pc, &unchanged) };
+        let (_, _, after, own) = remade(&blob, &packed, &request).expect("a VM");
+        assert!(after.iter().any(|(_, bytes)| bytes.ends_with(&[5; 1000])) && after.iter().all(|(_, bytes)| !bytes.ends_with(&[3; 1000])));
+        assert!(own < new.len() + (256 << 10), "{own}");
+        assert_eq!(memory_to_unpack(&packed), 3 * new.len() as u64);
+        assert_eq!(memory_to_unpack(&new), 0);
     }
 }
 
