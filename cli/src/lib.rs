@@ -54,3 +54,4 @@ pub mod soak;
 pub mod stick;
 pub mod top;
 pub mod trace;
+pub mod vm_files;

@@ -52,7 +52,8 @@ pub fn run(args: &RunArgs, until_signals: EndBySignal) -> Result<u8> {
     let mut file = tempfile::Builder::new().prefix("stile-").suffix(".img").tempfile().context("making the image's file")?;
     let firmware = match args.uefi {
         true => {
-            stick::write(file.as_file_mut(), &image.bytes, "", false).context("writing the image")?;
+            stick::write(file.as_file_mut(), stick::Contents { program: &image.bytes, ..Default::default() })
+                .context("writing the image")?;
             Some(debian::kernel(DebianKernel::Edk2, Freshness::Weekly)?.kernel)
         }
         false => {

@@ -10,11 +10,12 @@ use gpt::disk::LogicalBlockSize;
 use gpt::mbr::ProtectiveMBR;
 use gpt::{GptConfig, partition_types};
 use serde_json::json;
-use stile_config::boot::{FIGURES, LONGEST, NAME};
+use stile_config::boot::{FIGURES, LONGEST, NAME, VMS};
 
 use crate::args::ImageArgs;
 use crate::config::{Arch, MachineConfig, units};
 use crate::emulator::bochs;
+use crate::vm_files::{self, VmFile};
 use crate::{build, exit, out, replaced, secure_boot};
 
 /// The folder of the program that firmware starts from a removable disk (UEFI Specification, 3.5.1.1 Removable Media Boot Behavior).
@@ -34,8 +35,24 @@ const ALIGN: u64 = 1 << 20;
 /// The least partition: the smallest FAT32 has 65,525 clusters.
 const LEAST: u64 = 40 << 20;
 
+/// Free space of a file system whose configuration the user may change, for other kernels and initial RAM file systems.
+const ROOM: u64 = 64 << 20;
+
 /// The program's name for network boot, in the directory that a TFTP or HTTP server publishes.
 const NETBOOT: &str = "stile.efi";
+
+/// The contents of a medium's file system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Contents<'a> {
+    /// The program that firmware starts.
+    pub program: &'a [u8],
+    /// The text of the configuration; empty for none.
+    pub text: &'a str,
+    /// Whether there is a folder for a bench stick's figures.
+    pub figures: bool,
+    /// The files of VMs.
+    pub files: &'a [VmFile],
+}
 
 /// Writes a disk image, a CD-ROM image, or a program for network boot, and prints how to use it.
 ///
@@ -59,8 +76,10 @@ pub fn write_image(args: &ImageArgs, config: MachineConfig) -> Result<u8> {
     secure_boot::check(&args.signature)?;
     let text = &text(args)?;
     let figures = config.vms.iter().any(|vm| vm.techniques.counters);
+    let files = &files(args, &config, text)?;
     let mut machine = build::machine(config, text)?;
     let program = &secure_boot::sign(&args.signature, std::mem::take(&mut machine.image.bytes))?;
+    let contents = Contents { program, text, figures, files };
     let (path, size, use_it) = match (&args.netboot, &args.output) {
         (Some(folder), _) => {
             fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
@@ -70,16 +89,14 @@ pub fn write_image(args: &ImageArgs, config: MachineConfig) -> Result<u8> {
         }
         // One image is a CD-ROM and a disk, for UEFI firmware and a BIOS.
         (None, Some(output)) if arch == Arch::X86_64 => {
-            let size = replaced::replace(output, |file| write_pc(file, program, text, figures))?;
+            let size = replaced::replace(output, |file| write_pc(file, contents))?;
             (output.clone(), size, "write it to a disk with dd, or to a CD-ROM; it starts from a BIOS, too")
         }
         (None, Some(output)) if args.iso => {
-            let size = replaced::replace(output, |file| write_iso(file, program, text, figures))?;
+            let size = replaced::replace(output, |file| write_iso(file, contents))?;
             (output.clone(), size, "write it to a CD-ROM, or give it to a virtual drive")
         }
-        (None, Some(output)) => {
-            (output.clone(), replaced::replace(output, |file| write(file, program, text, figures))?, "write it to a disk with dd")
-        }
+        (None, Some(output)) => (output.clone(), replaced::replace(output, |file| write(file, contents))?, "write it to a disk with dd"),
         (None, None) => unreachable!("one of them is required"),
     };
     let (cpus, memory) = (machine.config.cpus, machine.memory);
@@ -105,16 +122,33 @@ fn text(args: &ImageArgs) -> Result<String> {
     Ok(if text.len() <= LONGEST { text } else { String::new() })
 }
 
-/// Writes a CD-ROM image with a FAT file system that has `program` in it (UEFI Specification, 13.3.2.1 ISO-9660 and El Torito).
+/// The files of VMs that the user wants on the medium.
+fn files(args: &ImageArgs, config: &MachineConfig, text: &str) -> Result<Vec<VmFile>> {
+    if !args.files {
+        return Ok(Vec::new());
+    }
+    if text.is_empty() {
+        let what = format!("--files: Stile reads no files of this stick, as the configuration is longer than {} KiB", LONGEST >> 10);
+        return Err(exit::usage(what));
+    }
+    let (files, left_out) = vm_files::of(config, text)?;
+    if !left_out.is_empty() {
+        let what = "Stile can't rebuild VMs that have served devices, domains or UEFI firmware, or files of such VMs";
+        out::note(format_args!("stile: --files: the files of {} are in the image only: {what}", left_out.join(", ")));
+    }
+    Ok(files)
+}
+
+/// Writes a CD-ROM image with a FAT file system that has the contents (UEFI Specification, 13.3.2.1 ISO-9660 and El Torito).
 /// Returns its size in bytes.
 ///
 /// # Errors
 /// xorriso is missing or fails; the file can't be written.
-pub fn write_iso(file: &mut File, program: &[u8], text: &str, figures: bool) -> Result<u64> {
+pub fn write_iso(file: &mut File, contents: Contents<'_>) -> Result<u64> {
     let files = tempfile::tempdir().context("making a temporary directory")?;
     let [disk, iso] = ["disk/efi.img", "stick.iso"].map(|name| files.path().join(name));
     fs::create_dir(files.path().join("disk"))?;
-    std::io::copy(&mut volume(Arch::Aarch64, partition(program), program, text, figures)?, &mut File::create(disk)?)?;
+    std::io::copy(&mut volume(Arch::Aarch64, contents.partition(), contents)?, &mut File::create(disk)?)?;
     // A length of one block stands for the rest of the medium: the field is too short for kernels.
     let output = Command::new("xorriso")
         .args(["-as", "mkisofs", "-quiet", "-V", "STILE", "-e", "efi.img", "-no-emul-boot", "-boot-load-size", "1", "-o"])
@@ -134,26 +168,31 @@ pub fn write_iso(file: &mut File, program: &[u8], text: &str, figures: bool) -> 
 ///
 /// # Errors
 /// GRUB's tools or xorriso are missing or fail; the file can't be written.
-pub fn write_pc(file: &mut File, program: &[u8], text: &str, figures: bool) -> Result<u64> {
+pub fn write_pc(file: &mut File, contents: Contents<'_>) -> Result<u64> {
     let files = tempfile::tempdir().context("making a temporary directory")?;
     let [efi, image, iso] = ["efi.img", "image", "stick.iso"].map(|name| files.path().join(name));
-    std::io::copy(&mut volume(Arch::X86_64, partition(program), program, text, figures)?, &mut File::create(&efi)?)?;
-    fs::write(&image, program)?;
+    std::io::copy(&mut volume(Arch::X86_64, contents.partition(), contents)?, &mut File::create(&efi)?)?;
+    fs::write(&image, contents.program)?;
     bochs::write_iso(&image, &bochs::Boot::default(), Some(&efi), &iso)?;
     Ok(std::io::copy(&mut File::open(iso)?, file)?)
 }
 
-/// Size of a FAT file system for `program`, in bytes: with its tables.
-fn partition(program: &[u8]) -> u64 {
-    (program.len() as u64 + program.len() as u64 / 64 + (2 << 20)).max(LEAST).next_multiple_of(ALIGN)
+impl Contents<'_> {
+    /// Size of a FAT file system for the contents, in bytes: with its tables.
+    fn partition(&self) -> u64 {
+        let files = self.files.iter().map(|file| file.bytes.len());
+        let size: u64 = files.chain([self.program.len()]).map(|size| size as u64).sum();
+        let room = if self.text.is_empty() { 0 } else { ROOM };
+        (size + size / 64 + room + (2 << 20)).max(LEAST).next_multiple_of(ALIGN)
+    }
 }
 
-/// Writes a GPT with one EFI system partition that has `program` in it. Returns the disk's size in bytes.
+/// Writes a GPT with one EFI system partition that has the contents. Returns the disk's size in bytes.
 ///
 /// # Errors
 /// The file can't be written.
-pub fn write(file: &mut File, program: &[u8], text: &str, figures: bool) -> Result<u64> {
-    let partition = partition(program);
+pub fn write(file: &mut File, contents: Contents<'_>) -> Result<u64> {
+    let partition = contents.partition();
     // The table, and its copy at the end.
     let size = partition + 2 * ALIGN;
     file.set_len(size)?;
@@ -165,25 +204,32 @@ pub fn write(file: &mut File, program: &[u8], text: &str, figures: bool) -> Resu
     let start = entry.bytes_start(LogicalBlockSize::Lb512)?;
     disk.write()?;
     file.seek(SeekFrom::Start(start))?;
-    std::io::copy(&mut volume(Arch::Aarch64, partition, program, text, figures)?, file)?;
+    std::io::copy(&mut volume(Arch::Aarch64, partition, contents)?, file)?;
     file.flush()?;
     Ok(size)
 }
 
-/// Creates a FAT file system of `size` bytes at the start of the region, with `program` and, if there is any, the `text` of the
-/// configuration; for a bench stick, with the folder for `figures`.
-fn volume(arch: Arch, size: u64, program: &[u8], text: &str, figures: bool) -> Result<File> {
+/// Creates a FAT file system of `size` bytes, with `contents`, in a temporary file.
+fn volume(arch: Arch, size: u64, contents: Contents<'_>) -> Result<File> {
+    new_volume(arch, size, contents).with_context(|| format!("making its file system in {}", std::env::temp_dir().display()))
+}
+
+fn new_volume(arch: Arch, size: u64, contents: Contents<'_>) -> Result<File> {
     let mut file = tempfile::tempfile()?;
     file.set_len(size)?;
     fatfs::format_volume(&mut file, FormatVolumeOptions::new().volume_label(*b"STILE      "))?;
     let volume = FileSystem::new(&mut file, FsOptions::new())?;
     let [efi, boot] = FOLDER;
-    volume.root_dir().create_dir(efi)?.create_dir(boot)?.create_file(program_name(arch))?.write_all(program)?;
-    if !text.is_empty() {
-        volume.root_dir().create_file(NAME)?.write_all(text.as_bytes())?;
+    volume.root_dir().create_dir(efi)?.create_dir(boot)?.create_file(program_name(arch))?.write_all(contents.program)?;
+    if !contents.text.is_empty() {
+        volume.root_dir().create_file(NAME)?.write_all(contents.text.as_bytes())?;
     }
-    if figures {
+    if contents.figures {
         volume.root_dir().create_dir(FIGURES)?;
+    }
+    if !contents.files.is_empty() {
+        let folder = volume.root_dir().create_dir(VMS)?;
+        contents.files.iter().try_for_each(|file| folder.create_file(&file.name)?.write_all(&file.bytes))?;
     }
     volume.unmount()?;
     file.rewind()?;
@@ -211,8 +257,10 @@ mod tests {
     #[test]
     fn the_program_is_in_the_boot_catalog() {
         const BLOCK: usize = 2048;
+        let program = program();
+        let contents = Contents { program: &program, ..Contents::default() };
         let mut file = tempfile::tempfile().unwrap();
-        let size = write_iso(&mut file, &program(), "", false).unwrap();
+        let size = write_iso(&mut file, contents).unwrap();
         let mut iso = Vec::new();
         file.rewind().unwrap();
         std::io::copy(&mut file, &mut iso).unwrap();
@@ -225,14 +273,15 @@ mod tests {
         // The validation entry is for EFI; the initial entry is bootable, without emulation, and has the image's block.
         assert_eq!((iso[catalog], iso[catalog + 1], iso[catalog + 32], iso[catalog + 33]), (1, 0xef, 0x88, 0));
         let start = word(catalog + 40) * BLOCK;
-        check(iso[start..start + partition(&program()) as usize].to_vec(), &program());
+        check(iso[start..start + contents.partition() as usize].to_vec(), &program);
     }
 
     #[test]
     fn the_program_is_on_the_partition() {
         let program = program();
         let mut file = tempfile::tempfile().unwrap();
-        let size = write(&mut file, &program, "[[vm]]\n", true).unwrap();
+        let files = [VmFile { name: "vmlinuz größe".into(), bytes: vec![7; 5 << 20] }];
+        let size = write(&mut file, Contents { program: &program, text: "[[vm]]\n", figures: true, files: &files }).unwrap();
         assert_eq!(file.metadata().unwrap().len(), size);
         let disk = GptConfig::new().open_from_device(&file).unwrap();
         let (_, entry) = disk.partitions().iter().next().unwrap();
@@ -247,6 +296,9 @@ mod tests {
         volume.root_dir().open_file("stile.toml").unwrap().read_to_string(&mut text).unwrap();
         assert_eq!(text, "[[vm]]\n");
         assert_eq!(volume.root_dir().open_dir("figures").unwrap().iter().count(), 2, "itself and the root");
+        let mut file = Vec::new();
+        volume.root_dir().open_file("vms/vmlinuz größe").unwrap().read_to_end(&mut file).unwrap();
+        assert!(file == files[0].bytes);
         check(bytes, &program);
     }
 }

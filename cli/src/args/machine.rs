@@ -236,6 +236,11 @@ pub struct ImageArgs {
     /// Write the program stile.efi for network boot (PXE or HTTP) into this directory, which is created if it doesn't exist.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["output", "iso"])]
     pub netboot: Option<PathBuf>,
+    /// Also put the kernels and initial RAM file systems that CONFIG.toml names into the image's folder VMS, where they can be replaced.
+    #[arg(long, requires = "config", conflicts_with_all = [
+        "netboot", "bench", "sign", "kernel", "initrd", "preseed", "append", "exec",
+    ])]
+    pub files: bool,
     /// Make a bench stick: an image that describes the machine on which it starts, and measures operations of VMs there.
     #[arg(long, conflicts_with_all = [
         "config", "kernel", "initrd", "preseed", "append", "vcpus", "memory", "exec", "cpus", "pinned", "nested", "on_reset", "slice",

@@ -107,7 +107,7 @@ fn zipped(bytes: &[u8]) -> Result<Vec<u8>> {
     Ok(to.finish()?)
 }
 
-/// Starts a machine with two VMs with the file as it was made, with changes, and with mistakes.
+/// Starts a machine with two VMs, whose kernel is a file of the stick, with changes of the configuration, and with mistakes.
 fn reconfigure(arch: Arch, firmware: &Firmware<'_>, (program, append): (&str, &str), more: &[&str]) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let kernel = Programs::build(arch)?.path(program)?;
@@ -116,14 +116,15 @@ fn reconfigure(arch: Arch, firmware: &Firmware<'_>, (program, append): (&str, &s
     let text = format!("[machine]\narch = \"{arch}\"\ncpus = 2\nslice = \"2ms\"\n{}{}", vm("one"), vm("two"));
     let image = dir.path().join("stick.img");
     fs::write(dir.path().join(NAME), &text)?;
-    stile(dir.path(), &["image", NAME, "-o", "stick.img"])?;
+    stile(dir.path(), &["image", NAME, "--files", "-o", "stick.img"])?;
 
     let changed = text.replace(&vm("two"), "").replace("2ms", "500us") + "weight = 300\ncpus = [1]\n";
     let mut machine = start(dir.path(), "changed", firmware, &image, &changed, &[], more)?;
     machine.wait_for(PASSED)?;
     machine.wait_for_end()?;
     let log = machine.serial();
-    for line in ["changes slice", "changes one: weight", "changes one: cpus", "changes two: removed"] {
+    let from_stick = format!("changes one: kernel, VMS\\{program}");
+    for line in ["changes slice", "changes one: weight", "changes one: cpus", &from_stick, "changes two: removed"] {
         ensure!(log.contains(&format!("{NAME} {line}")), "no {line:?}:\n{log}");
     }
     ensure!(log.matches(PASSED).count() == 1, "a removed VM runs:\n{log}");

@@ -28,6 +28,9 @@ pub const NAME: &str = "STILE.TOML";
 /// The folder of a bench stick's file system that gets the figures of machines.
 pub const FIGURES: &str = "FIGURES";
 
+/// The folder of the file system with kernels and initial RAM file systems of virtual machines.
+pub const VMS: &str = "VMS";
+
 /// Maximum length of the file in bytes.
 pub const LONGEST: usize = 64 << 10;
 

@@ -4,7 +4,7 @@ use core::mem::ManuallyDrop;
 use core::ops::Range;
 use core::slice;
 
-use stile_config::boot::NAME;
+use stile_config::boot::{NAME, VMS};
 use stile_firmware::boot_files::{self, Block, LONGEST_NAME, Writer};
 use uefi_raw::protocol::file_system::{FileAttribute, FileInfo, FileMode, FileProtocolV1, FileSystemInfo, SimpleFileSystemProtocol};
 use uefi_raw::protocol::loaded_image::LoadedImageProtocol;
@@ -150,16 +150,20 @@ impl Drop for Open {
 /// Reads the configuration file of the file system from which firmware loaded the program `handle`: up to `to.len()` bytes of
 /// it. Returns their number; `None` if there is no such file, or it can't be read.
 pub fn read_configuration(boot: &BootServices, handle: Handle, to: &mut [u8]) -> Option<usize> {
-    let mut name = [0; NAME.len() + 1];
-    name.iter_mut().zip(NAME.bytes()).for_each(|(to, byte)| *to = u16::from(byte));
-    Open::root(boot, handle)?.open(&name, FileMode::READ).ok()?.read(to)
+    Open::root(boot, handle)?.open(&nul_terminated::<{ NAME.len() + 1 }>(NAME), FileMode::READ).ok()?.read(to)
+}
+
+/// A name of ASCII characters, one fewer than `N`, in UTF-16.
+fn nul_terminated<const N: usize>(name: &str) -> [u16; N] {
+    let mut utf16 = [0; N];
+    utf16.iter_mut().zip(name.bytes()).for_each(|(to, byte)| *to = u16::from(byte));
+    utf16
 }
 
 /// Reads the files of the folder `VMS` that `text`, the configuration file, names. Returns the memory that has them: [`boot_files`].
 /// `last`: the last address of that memory at most.
 pub fn read_named(boot: &BootServices, handle: Handle, text: &[u8], last: u64) -> Option<Block> {
-    let folder = [u16::from(b'V'), u16::from(b'M'), u16::from(b'S'), 0];
-    let folder = Open::root(boot, handle)?.open(&folder, FileMode::READ).ok()?;
+    let folder = Open::root(boot, handle)?.open(&nul_terminated::<{ VMS.len() + 1 }>(VMS), FileMode::READ).ok()?;
     let (mut size, mut names) = (0, 0);
     folder.each_named(text, |_, length| (size, names) = (boot_files::room_with(size, length), boot_files::room_with(names, 0)));
     if size == 0 {

@@ -1,0 +1,228 @@
+//! Kernels and initial RAM file systems of VMs as files of a stick, where its user sees and replaces them (docs/stick.md).
+
+use std::fs;
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use fatfs::{FileSystem, FormatVolumeOptions, FsOptions};
+use stile_config::boot::VMS;
+use stile_firmware::boot_files::is_named;
+use stile_guest_image::remake::AT_BOOT;
+
+use crate::config::{Arch, InitrdSource, KernelSource, MachineConfig, VmConfig};
+use crate::exit;
+use crate::image::{Format, Kernel, pc};
+
+/// A file for the folder `VMS`.
+#[derive(Debug)]
+pub struct VmFile {
+    /// Its name there.
+    pub name: String,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// A kernel or an initial RAM file system that the configuration names.
+struct Named<'c> {
+    vm: &'c VmConfig,
+    path: &'c Path,
+    name: &'c str,
+    is_kernel: bool,
+}
+
+impl Named<'_> {
+    fn is_called(&self, name: &str) -> bool {
+        self.name.eq_ignore_ascii_case(name)
+    }
+
+    fn refuse(&self, what: &str) -> anyhow::Error {
+        exit::usage(format!("{}: {} can't be a file of the stick: {what}", self.vm.name, self.path.display()))
+    }
+}
+
+/// The files of a machine whose configuration is `text`, and the names of the VMs whose files are left out, since Stile can't rebuild them
+/// at boot.
+///
+/// # Errors
+/// The file system of a stick, or a booting Stile, can't have one of them.
+pub fn of<'c>(config: &'c MachineConfig, text: &str) -> Result<(Vec<VmFile>, Vec<&'c str>)> {
+    let mut all = Vec::new();
+    for vm in &config.vms {
+        let initrd = match &vm.initrd {
+            InitrdSource::File(path) => Some((path, false)),
+            InitrdSource::None | InitrdSource::Busybox | InitrdSource::Bundled | InitrdSource::Answered(_) => None,
+        };
+        let kernel = match &vm.kernel {
+            KernelSource::File(path) => Some((path, true)),
+            KernelSource::Debian(_) | KernelSource::Disk | KernelSource::Stile(_) => None,
+        };
+        for (path, is_kernel) in kernel.into_iter().chain(initrd) {
+            let name = path.file_name().and_then(|name| name.to_str());
+            let name = name.ok_or_else(|| exit::usage(format!("{}: {} is not a name in UTF-8", vm.name, path.display())))?;
+            all.push(Named { vm, path, name, is_kernel });
+        }
+    }
+    let left_out = left_out(config, &all)?;
+    let mut files: Vec<(VmFile, PathBuf)> = Vec::new();
+    for named in all.iter().filter(|named| !left_out.contains(&&named.vm.name[..])) {
+        check_name(named, text)?;
+        let bytes = read(named)?;
+        if named.is_kernel {
+            check_kernel(config.arch, named, &bytes)?;
+        }
+        match files.iter().find(|(file, _)| named.is_called(&file.name)) {
+            Some((file, _)) if file.bytes == bytes => {}
+            Some((_, path)) => return Err(named.refuse(&format!("{} has the same name: rename one", path.display()))),
+            None => files.push((VmFile { name: named.name.to_owned(), bytes }, named.path.to_owned())),
+        }
+    }
+    Ok((files.into_iter().map(|(file, _)| file).collect(), left_out))
+}
+
+/// The VMs that Stile can't rebuild at boot: for a file that one of them uses, it would refuse to start. So their files are left out, and
+/// those of VMs with the same files.
+fn left_out<'c>(config: &'c MachineConfig, all: &[Named<'c>]) -> Result<Vec<&'c str>> {
+    let mut left_out = Vec::new();
+    for vm in &config.vms {
+        let has_links = !vm.served.is_empty() || vm.serves != 0 || !vm.domains.is_empty();
+        if has_links || is_firmware(config.arch, vm)? {
+            left_out.push(&vm.name[..]);
+        }
+    }
+    loop {
+        let is_out = |named: &&Named<'_>| left_out.contains(&&named.vm.name[..]);
+        let shares = |named: &&Named<'_>| all.iter().filter(is_out).any(|other| other.is_called(named.name));
+        match all.iter().find(|named| !is_out(named) && shares(named)) {
+            Some(named) => left_out.push(&named.vm.name),
+            None => return Ok(left_out),
+        }
+    }
+}
+
+/// Whether a VM starts from UEFI firmware, which is on Arm only.
+fn is_firmware(arch: Arch, vm: &VmConfig) -> Result<bool> {
+    let (Arch::Aarch64, KernelSource::File(path)) = (arch, &vm.kernel) else { return Ok(false) };
+    let file = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+    Ok(Kernel::recognise(&file, vm.memory, &AT_BOOT).is_ok_and(|kernel| kernel.format == Format::Firmware))
+}
+
+fn read(named: &Named<'_>) -> Result<Vec<u8>> {
+    fs::read(named.path).with_context(|| format!("reading {}", named.path.display()))
+}
+
+/// Checks that the configuration names the file as a booting Stile looks for it, and that a FAT file system can have it.
+fn check_name(named: &Named<'_>, text: &str) -> Result<()> {
+    can_be_on_fat(named.name).map_err(|why| named.refuse(&format!("FAT has no such names ({why}): rename it")))?;
+    let utf16: Vec<u16> = named.name.encode_utf16().collect();
+    if is_named(text.as_bytes(), &utf16) {
+        return Ok(());
+    }
+    Err(named.refuse("the configuration has an escape sequence in its name: write the characters themselves"))
+}
+
+/// Makes an empty file of this name in a small file system.
+fn can_be_on_fat(name: &str) -> Result<()> {
+    /// Sectors of 512 bytes: the fewest that can be formatted are about 40.
+    const SIZE: usize = 64 * 512;
+    // Other systems drop them.
+    if name.ends_with(['.', ' ']) {
+        bail!("they don't end with a dot or a space");
+    }
+    let mut disk = vec![0; SIZE];
+    fatfs::format_volume(Cursor::new(&mut disk), FormatVolumeOptions::new())?;
+    let volume = FileSystem::new(Cursor::new(&mut disk), FsOptions::new())?;
+    volume.root_dir().create_dir(VMS)?.create_file(name)?;
+    Ok(())
+}
+
+/// Checks that a booting Stile can unpack a kernel. Other mistakes are those of the image's own copy.
+fn check_kernel(arch: Arch, named: &Named<'_>, bytes: &[u8]) -> Result<()> {
+    let checked = match arch {
+        Arch::Aarch64 => Kernel::recognise(bytes, named.vm.memory, &AT_BOOT).map(|_| ()),
+        Arch::X86_64 => pc::unpack(bytes, &AT_BOOT).map(|_| ()),
+    };
+    checked.map_err(|error| named.refuse(&format!("{error}; without --files, the image has it")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Flags;
+
+    /// Files by name and length, and the VMs that are left out.
+    type Found = (Vec<(String, usize)>, Vec<String>);
+
+    /// The files of a configuration in a directory with `files`; or the mistake.
+    fn result(text: &str, files: &[(&str, &[u8])]) -> Result<Found, String> {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, bytes) in files {
+            let path = dir.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, bytes).unwrap();
+        }
+        let config = MachineConfig::from_text("machine.toml", text, dir.path(), &Flags::default()).unwrap();
+        let (files, left_out) = of(&config, text).map_err(|error| error.to_string())?;
+        let files = files.into_iter().map(|file| (file.name, file.bytes.len())).collect();
+        Ok((files, left_out.into_iter().map(ToOwned::to_owned).collect()))
+    }
+
+    fn vm(name: &str, more: &str) -> String {
+        format!("[[vm]]\nname = \"{name}\"\n{more}\n")
+    }
+
+    #[test]
+    fn each_named_file_is_there_once() {
+        let text = [
+            vm("a", "kernel = \"sub/größe Image.gz\"\ninitrd = \"initrd\""),
+            vm("b", "kernel = \"sub/größe Image.gz\""),
+            vm("c", "kernel = \"debian\""),
+        ];
+        let zipped = {
+            use std::io::Write;
+            let mut zipped = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            zipped.write_all(&[0x90; 5000]).unwrap();
+            zipped.finish().unwrap()
+        };
+        let length = zipped.len();
+        let (files, left_out) = result(&text.concat(), &[("sub/größe Image.gz", &zipped), ("initrd", &[1; 7])]).unwrap();
+        assert_eq!(files, [("größe Image.gz".to_owned(), length), ("initrd".to_owned(), 7)]);
+        assert!(left_out.is_empty());
+    }
+
+    #[test]
+    fn files_that_a_stick_cannot_have_are_refused() {
+        for (name, bytes, why) in [
+            ("a:b", &[1_u8; 100][..], "FAT has no such names"),
+            ("end.", &[1; 100], "FAT has no such names"),
+            ("xz", b"\xfd7zXZ\0 and more", "xz; expected gzip or none"),
+            ("gz", &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff], "more than 256M"),
+        ] {
+            let mistake = result(&vm("a", &format!("kernel = \"{name}\"")), &[(name, bytes)]).unwrap_err();
+            assert!(mistake.starts_with("a: ") && mistake.contains(name) && mistake.contains(why), "{name}: {mistake}");
+        }
+        assert!(can_be_on_fat(&"x".repeat(256)).is_err());
+        let mistake = result(&vm("a", "kernel = \"\\u0042\""), &[("B", &[1; 100])]).unwrap_err();
+        assert!(mistake.contains("escape sequence"), "{mistake}");
+        let two = [vm("a", "kernel = \"one/Image\""), vm("b", "kernel = \"two/image\"")].concat();
+        let mistake = result(&two, &[("one/Image", &[1; 100]), ("two/image", &[2; 100])]).unwrap_err();
+        assert!(mistake.starts_with("b: ") && mistake.contains("one/Image has the same name"), "{mistake}");
+        assert_eq!(result(&two, &[("one/Image", &[1; 100]), ("two/image", &[1; 100])]).unwrap().0.len(), 1);
+    }
+
+    #[test]
+    fn files_of_vms_that_are_not_rebuilt_are_left_out() {
+        let text = [
+            vm("disk", "kernel = \"Image\"\nserved = [{ device = \"block\", by = \"service\" }]"),
+            vm("same", "kernel = \"image\"\ninitrd = \"other\""),
+            vm("third", "kernel = \"third\"\ninitrd = \"other\""),
+            vm("fourth", "kernel = \"fourth\""),
+            vm("service", "kernel = \"service\""),
+        ];
+        let files: Vec<(&str, &[u8])> =
+            ["Image", "image", "other", "third", "fourth", "service"].map(|name| (name, &[1_u8; 100][..])).to_vec();
+        let (files, left_out) = result(&text.concat(), &files).unwrap();
+        assert_eq!(files, [("fourth".to_owned(), 100)]);
+        assert_eq!(left_out, ["disk", "service", "same", "third"]);
+    }
+}
