@@ -49,12 +49,16 @@ fn samples(page: &str) -> Vec<String> {
     blocks
 }
 
-/// Makes what a configuration names: kernels, machines of a Stile in a VM, and folders.
+/// Makes what a configuration names: kernels, initial RAM file systems, machines of a Stile in a VM, and folders.
 fn provide(sandbox: &Sandbox, text: &str) {
     for folder in text.lines().filter_map(|line| line.strip_prefix("folder = \"")?.split('"').next()) {
         fs::create_dir(sandbox.path(folder)).expect("a folder");
     }
-    let words = text.lines().filter_map(|line| line.trim().strip_prefix("kernel = \"")?.split('"').next());
+    let values = |key: &'static str| text.lines().filter_map(move |line| line.trim().strip_prefix(key)?.split('"').next());
+    for initrd in values("initrd = \"").filter(|word| !["busybox", "none"].contains(word)) {
+        fs::write(sandbox.path(initrd), [1; 100]).expect("a file");
+    }
+    let words = values("kernel = \"");
     for word in words.filter(|word| !word.starts_with("debian") && *word != "stile") {
         match word.strip_prefix("stile:") {
             Some(inner) => fs::write(sandbox.path(inner), "[[vm]]\nkernel = \"debian\"\n").expect("a file"),

@@ -88,8 +88,10 @@ fn start(cpu: &mut Cpu, blob: &Range<u64>, medium: Option<&BootMedium<'static>>)
         Ok(changes) => changes.unwrap_or_default(),
         Err(what) => refuse(what),
     };
+    let added = changes.iter().skip(blob.vms.len()).filter(|change| matches!(change, vm::Change::Made(_))).count();
+    let vms = blob.vms.len() + added;
     let cpus = cpu::SCHEDULE.online().len() as u16;
-    console::event(&Event::Hello { version: version(), cpus, level: Arch::level(), vms: blob.vms.len() as u8 });
+    console::event(&Event::Hello { version: version(), cpus, level: Arch::level(), vms: vms as u8 });
     let measures = blob.vms.clone().any(|vm| vm.techniques.counters);
     if measures && let Err(what) = keep_figures::setup() {
         refuse(what);

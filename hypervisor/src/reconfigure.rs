@@ -7,8 +7,8 @@ use alloc::format;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use stile_blob::{Blob, Files, Settings, Vm};
-use stile_board::MAX_VMS;
+use stile_blob::{Blob, Files, Gic, Mode, OnReset, Settings, Share, Techniques, Vm};
+use stile_board::{CpuSet, MAX_VMS};
 use stile_config::boot::{Changes, NAME, Remake, VmChanges, not_removed};
 use stile_config::{Look, Mistake, Mistakes};
 use stile_firmware::boot_files::{self, Block, File, Unread};
@@ -120,7 +120,11 @@ fn apply(
             let is_used = used.peek().is_some();
             used.filter_map(|used| files.iter().find(|file| file.name == used.value)).try_for_each(check_read)?;
             let bytes = if is_used { bytes } else { &[] };
-            for ((number, vm), (to, change)) in blob.vms.clone().enumerate().zip(all.iter_mut().zip(&changes.vms)) {
+            let in_image = blob.vms.len();
+            let added = changes.remakes.iter().filter(|remake| remake.vm >= in_image).map(|remake| added(remake, blob));
+            let added: Vec<Vm<'static>> = added.collect::<Result<_, _>>()?;
+            let vms = blob.vms.clone().chain(added).enumerate();
+            for ((number, vm), (to, change)) in vms.zip(all.iter_mut().zip(&changes.vms)) {
                 let remake = changes.remakes.iter().find(|remake| remake.vm == number);
                 let work = || of_vm(&vm, change, remake, (blob, bytes), &files);
                 let (result, heap) = match remake {
@@ -207,6 +211,35 @@ fn of_vm(
     }
     changes.apply(&mut vm);
     Ok(Ok(Change::Made(memory::allocate::<(Vm<'static>, Files<'static>)>()?.write((vm, its_files)))))
+}
+
+/// A VM that the image does not have, before its kernel is loaded: with the defaults, and the interrupt controller of the image's VMs.
+///
+/// # Errors
+/// There is no memory.
+fn added(remake: &Remake, blob: &Blob<'static>) -> Result<Vm<'static>, &'static str> {
+    Ok(Vm {
+        name: core::str::from_utf8(keep(remake.name.as_bytes())?).unwrap_or_default(),
+        memory: 0,
+        ram_base: 0,
+        firmware: 0,
+        vcpus: 1,
+        topology: None,
+        class: None,
+        cpus: CpuSet::EMPTY,
+        pinned: false,
+        share: Share::default(),
+        entry: 0,
+        info: 0,
+        mode: Mode::Reset,
+        loads: heapless::Vec::new(),
+        on_reset: OnReset::default(),
+        techniques: Techniques::default(),
+        functions: heapless::Vec::new(),
+        served: heapless::Vec::new(),
+        serves: 0,
+        gic: blob.vms.clone().next().map_or(Gic::default(), |vm| vm.gic),
+    })
 }
 
 /// Rebuilds a VM. Returns it with the bytes that are new.

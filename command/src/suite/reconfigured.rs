@@ -75,15 +75,18 @@ fn remake(arch: Arch, firmware: &Firmware<'_>, (program, append): (&str, &str)) 
     fs::write(dir.path().join(NAME), &text)?;
     stile(dir.path(), &["image", NAME, "-o", "stick.img"])?;
 
+    let added = format!("\n\n[[vm]]\nname = \"new\"\nkernel = \"plain\"\nappend = \"{append}\"\nmemory = \"32M\"\nvcpus = 4");
     let changed = text
         .replace("\"old\"", "\"kernels/Kernel-with-a-long-name\"")
-        .replace("32M\"", &format!("64M\"\nvcpus = 4\nappend = \"{append}\""));
+        .replace("32M\"", &format!("64M\"\nvcpus = 4\nappend = \"{append}\"{added}"));
     let packed = zipped(&kernel)?;
-    let files = [("Kernel-with-a-long-name", &packed[..]), ("unused", &[1; 5000])];
+    let files = [("Kernel-with-a-long-name", &packed[..]), ("PLAIN", &kernel[..]), ("unused", &[1; 5000])];
     let mut machine = start(dir.path(), "changed", firmware, &image, &changed, &files, &[])?;
     machine.wait_for(PASSED)?;
     machine.wait_for_end()?;
     let log = machine.serial();
+    ensure!(log.matches(PASSED).count() == 2, "one of two VMs does not pass:\n{log}");
+    ensure!(log.contains(&format!("{NAME} changes new: added, VMS\\PLAIN")), "no VM is added:\n{log}");
     for key in ["kernel, VMS\\Kernel-with-a-long-name", "append", "memory", "vcpus"] {
         ensure!(log.contains(&format!("{NAME} changes vm0: {key}")), "no {key:?}:\n{log}");
     }

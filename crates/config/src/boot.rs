@@ -2,7 +2,8 @@
 //!
 //! The image has the text of which it was made. A key with the same value in both files keeps the image's setting, which
 //! may be the command line's. Another value of a key of [`CHANGEABLE`] applies; of any other key it is a mistake, since the
-//! image was made by it.
+//! image was made by it. A virtual machine that the image lacks is added, if its kernel is a file on the boot medium; it can have those
+//! keys only.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -12,7 +13,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use stile_blob::{CpuClass, Mitigations, OnReset, Settings, Share, Techniques, Vm};
-use stile_board::CpuSet;
+use stile_board::{CpuSet, MAX_VMS};
 use toml::de::{DeTable, DeValue};
 
 use crate::draft::{Cpus, Draft, Given, VmDraft, changed};
@@ -54,9 +55,9 @@ pub struct Changes {
     pub slice_us: Option<u32>,
     /// Another set of mitigations.
     pub mitigations: Option<Mitigations>,
-    /// The changes of each virtual machine of the image's text, in its order.
+    /// The changes of each virtual machine of the image's text, in its order, and of each one that is added, to the defaults.
     pub vms: Vec<VmChanges>,
-    /// The virtual machines to rebuild, in any order.
+    /// The virtual machines to rebuild, and all that are added, in the order of their numbers.
     pub remakes: Vec<Remake>,
     /// The keys that changed, such as `slice` and `guest: weight`, for the log.
     pub keys: Vec<String>,
@@ -126,7 +127,7 @@ fn compare(text: &str, image: &str, cpus: u32, files: &[&str], mistakes: &mut Ve
     let draft = document::draft(text, mistakes)?;
     // The command has read it before.
     let old = document::draft(image, &mut Vec::new()).unwrap_or_default();
-    let pairs = pairs(&draft, &old, mistakes);
+    let (pairs, added) = pairs(&draft, &old, mistakes);
     let mut changes = Changes { vms: vec![VmChanges { is_removed: true, ..VmChanges::default() }; old.vms.len()], ..Changes::default() };
     if let Some(slice) = changed(&draft.slice, &old.slice) {
         changes.keys.push("slice".to_owned());
@@ -137,6 +138,7 @@ fn compare(text: &str, image: &str, cpus: u32, files: &[&str], mistakes: &mut Ve
         changes.keys.push("mitigations".to_owned());
         changes.mitigations = Some(mitigations.and_then(|given| value::mitigations(given, mistakes)).unwrap_or_default());
     }
+    let known = names(&old);
     for &(new, old_number) in &pairs {
         let (Some(vm), Some(old), Some(to)) = (draft.vms.get(new), old.vms.get(old_number), changes.vms.get_mut(old_number)) else {
             continue;
@@ -153,9 +155,28 @@ fn compare(text: &str, image: &str, cpus: u32, files: &[&str], mistakes: &mut Ve
             mistakes.push(not_removed(&name));
         }
     }
+    let blank = VmDraft::new(Place::Nowhere);
+    for (&new, number) in added.iter().zip(old.vms.len()..) {
+        let Some(vm) = draft.vms.get(new) else { continue };
+        if number == MAX_VMS {
+            let what = format!("there are {} virtual machines with those of the image", old.vms.len() + added.len());
+            mistakes.push(Mistake::new(vm.place.clone(), what).expected(format!("at most {MAX_VMS}")));
+            break;
+        }
+        let name = name_of(new, vm);
+        vm.name.iter().for_each(|given| drop(value::vm_name(given, mistakes)));
+        changes.vms.push(vm_changes(vm, &blank, &name, cpus, &mut Vec::new(), mistakes));
+        if let Some(remake) = remake::added(vm, number, &name, (files, &known), mistakes) {
+            changes
+                .keys
+                .push(format!("{name}: added{}", remake.kernel.iter().map(|given| format!(", VMS\\{}", given.value)).collect::<String>()));
+            changes.remakes.push(remake);
+        }
+    }
+    changes.remakes.sort_by_key(|remake| remake.vm);
     // Keys with mistakes are different from the image's.
     if mistakes.is_empty() {
-        compare_fixed(text, image, &pairs, mistakes);
+        compare_fixed(text, image, &pairs, &added, mistakes);
     }
     Some(changes)
 }
@@ -172,30 +193,27 @@ fn name_of(number: usize, vm: &VmDraft) -> String {
     vm.name.as_ref().map_or_else(|| format!("vm{number}"), |given| given.value.clone())
 }
 
-/// The numbers of the virtual machines of both drafts that have the same names.
-fn pairs(new: &Draft, old: &Draft, mistakes: &mut Vec<Mistake>) -> Vec<(usize, usize)> {
-    let known: Vec<String> = old.vms.iter().enumerate().map(|(number, vm)| name_of(number, vm)).collect();
-    let mut pairs: Vec<(usize, usize)> = Vec::new();
-    for (number, vm) in new.vms.iter().enumerate() {
-        let name = name_of(number, vm);
-        let place = vm.name.as_ref().map_or(&vm.place, |given| &given.place).clone();
-        match known.iter().position(|known| *known == name) {
-            Some(old) if pairs.iter().any(|pair| pair.1 == old) => {
-                let what = format!("another virtual machine is called \"{name}\" already");
-                mistakes.push(Mistake::new(place, what).expected("a name of its own"));
-            }
+/// The names of a draft's virtual machines.
+fn names(draft: &Draft) -> Vec<String> {
+    draft.vms.iter().enumerate().map(|(number, vm)| name_of(number, vm)).collect()
+}
+
+/// The numbers of the virtual machines of both drafts that have the same names, and the numbers of those that only the new one has.
+fn pairs(new: &Draft, old: &Draft, mistakes: &mut Vec<Mistake>) -> (Vec<(usize, usize)>, Vec<usize>) {
+    let (known, names) = (names(old), names(new));
+    let (mut pairs, mut added) = (Vec::new(), Vec::new());
+    for (number, (vm, name)) in new.vms.iter().zip(&names).enumerate() {
+        if names.iter().take(number).any(|earlier| earlier == name) {
+            let what = format!("another virtual machine is called \"{name}\" already");
+            mistakes.push(Mistake::new(vm.place_of_name().clone(), what).expected("a name of its own"));
+            continue;
+        }
+        match known.iter().position(|known| known == name) {
             Some(old) => pairs.push((number, old)),
-            None => {
-                let what = format!("the image has no virtual machine \"{name}\"");
-                let expected = match &known[..] {
-                    [only] => format!("\"{only}\", or a new image by `stile image`"),
-                    _ => format!("one of \"{}\", or a new image by `stile image`", known.join("\", \"")),
-                };
-                mistakes.push(Mistake::new(place, what).expected(expected).similar_among(&name, known.iter().map(|name| &name[..])));
-            }
+            None => added.push(number),
         }
     }
-    pairs
+    (pairs, added)
 }
 
 /// Whether two lists of CPUs differ, apart from their places.
@@ -237,8 +255,9 @@ fn vm_changes(vm: &VmDraft, old: &VmDraft, name: &str, cpus: u32, keys: &mut Vec
     changes
 }
 
-/// Reports the keys that differ but can't change. `pairs`: the numbers of virtual machines in both texts.
-fn compare_fixed(text: &str, image: &str, pairs: &[(usize, usize)], mistakes: &mut Vec<Mistake>) {
+/// Reports the keys that differ but can't change. `pairs`: the numbers of virtual machines in both texts; `added`: of those that only the
+/// new one has.
+fn compare_fixed(text: &str, image: &str, pairs: &[(usize, usize)], added: &[usize], mistakes: &mut Vec<Mistake>) {
     let [new, old] = [text, image].map(|text| DeTable::parse_recoverable(text).0);
     let (whole, new, old) = (new.span(), new.get_ref(), old.get_ref());
     let [machine, vm, technique] = CHANGEABLE;
@@ -248,6 +267,12 @@ fn compare_fixed(text: &str, image: &str, pairs: &[(usize, usize)], mistakes: &m
             fixed(new, old, &span, vm, image, mistakes);
             fixed_tables(new, old, "techniques", span, technique, image, mistakes);
         }
+    }
+    let none = DeTable::new();
+    for (new, span) in added.iter().filter_map(|&number| vm_table(new, number)) {
+        let vm: Vec<&str> = vm.iter().copied().chain(["name"]).collect();
+        fixed(new, &none, &span, &vm, image, mistakes);
+        fixed_tables(new, &none, "techniques", span, technique, image, mistakes);
     }
 }
 

@@ -228,6 +228,11 @@ pub struct ServedDraft {
 }
 
 impl VmDraft {
+    /// The place of its name, or of its start.
+    pub fn place_of_name(&self) -> &Place {
+        self.name.as_ref().map_or(&self.place, |given| &given.place)
+    }
+
     /// A draft without settings.
     pub fn new(place: Place) -> Self {
         Self {

@@ -11,9 +11,9 @@ use crate::target::Target;
 pub const BOOT_CONFIGURATION: Target = Target {
     name: "boot-configuration",
     run: boot_configuration,
-    seeds: crate::target::none,
+    seeds: with_another_vm,
     mutations: 1500,
-    marks: &["nothing", "slice", "removed", "cpus", "cap", "mistake", "fixed", "remade"],
+    marks: &["nothing", "slice", "removed", "cpus", "cap", "mistake", "fixed", "remade", "added"],
 };
 
 /// The text of the image.
@@ -34,6 +34,11 @@ kernel = "debian"
 
 const CPUS: u32 = 4;
 
+/// A file with a virtual machine that the image does not have.
+fn with_another_vm() -> Vec<Vec<u8>> {
+    vec![format!("{IMAGE}\n[[vm]]\nname = \"three\"\nkernel = \"Image\"\n").into_bytes()]
+}
+
 fn boot_configuration(bytes: &[u8]) {
     match Changes::read(NAME, bytes, IMAGE, CPUS, &["Image", "debian"]) {
         Ok(changes) => check(&changes),
@@ -46,7 +51,7 @@ fn boot_configuration(bytes: &[u8]) {
 }
 
 fn check(changes: &Changes) {
-    assert_eq!(changes.vms.len(), 2);
+    assert!((2..=stile_board::MAX_VMS).contains(&changes.vms.len()));
     assert!(changes.vms.iter().any(|vm| !vm.is_removed), "a machine without VMs");
     if changes.keys.is_empty() {
         reach("nothing");
@@ -57,7 +62,11 @@ fn check(changes: &Changes) {
     }
     for remake in &changes.remakes {
         reach("remade");
-        assert!(remake.vm < 2 && remake.kernel.as_ref().is_none_or(|kernel| kernel.value == "Image"));
+        assert!(remake.vm < changes.vms.len() && remake.kernel.as_ref().is_none_or(|kernel| kernel.value == "Image"));
+        if remake.vm >= 2 {
+            reach("added");
+            assert!(remake.kernel.is_some() && remake.memory.is_some() && remake.vcpus.is_some() && !changes.vms[remake.vm].is_removed);
+        }
         assert!(remake.memory.as_ref().is_none_or(|memory| stile_board::map::is_ram_size(memory.value)));
         assert!(remake.vcpus.as_ref().is_none_or(|vcpus| (1..=256).contains(&vcpus.value)));
     }

@@ -29,8 +29,8 @@ pub enum Change {
     Made(&'static (stile_blob::Vm<'static>, Files<'static>)),
 }
 
-/// Creates every VM of the blob, but for those that `changes` remove, without starting it. `changes` are in the order of
-/// the VMs, and may be fewer.
+/// Creates every VM of the blob, but for those that `changes` remove, and those that `changes` add behind them, without starting it.
+/// `changes` are in the order of the VMs' numbers, and may be fewer.
 ///
 /// # Errors
 /// A description of what this board cannot provide.
@@ -42,17 +42,32 @@ pub fn create_all(blob: Blob<'static>, changes: &[Change]) -> Result<(), &'stati
     // Neither can be created later.
     let may_be_direct = vms.clone().all(|vm| vm.functions.is_empty() && vm.techniques.ablate.is_none());
     MAY_BE_DIRECT.store(may_be_direct, Ordering::Relaxed);
+    let in_image = vms.len();
     for (number, configured) in vms.enumerate() {
         let (config, files) = match changes.get(number) {
             Some(Change::Removed) => continue,
             Some(Change::Made((config, files))) => (config, *files),
             Some(Change::None) | None => (&configured, files),
         };
-        if !retire::claim(number) {
-            return Err("the configuration has more VMs than Stile supports");
-        }
-        complete(begin_at(number, config, files, false)?)?;
+        create_at(number, config, files)?;
     }
+    for (number, change) in changes.iter().enumerate().skip(in_image) {
+        if let Change::Made((config, files)) = change {
+            create_at(number, config, *files)?;
+        }
+    }
+    Ok(())
+}
+
+/// Creates a VM of the machine's configuration, off.
+///
+/// # Errors
+/// As for [`create_all`].
+fn create_at(number: usize, config: &stile_blob::Vm<'static>, files: Files<'static>) -> Result<(), &'static str> {
+    if !retire::claim(number) {
+        return Err("the configuration has more VMs than Stile supports");
+    }
+    complete(begin_at(number, config, files, false)?)?;
     Ok(())
 }
 

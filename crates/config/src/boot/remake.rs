@@ -13,10 +13,10 @@ use crate::{Mistake, Place, value};
 /// RAM of a virtual machine without a size in its configuration, in bytes.
 pub const DEFAULT_MEMORY: u64 = 512 << 20;
 
-/// A virtual machine to rebuild. Fields without a new value keep the image's.
+/// A virtual machine to rebuild. Fields without a new value keep the image's: one that is added has all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remake {
-    /// Its number in the image.
+    /// Its number: in the image, or following those.
     pub vm: usize,
     /// Its name.
     pub name: String,
@@ -138,6 +138,55 @@ pub fn remake(
     })
 }
 
+/// A virtual machine that the image, whose virtual machines are `known`, does not have; `None` if its kernel is not a file of the boot
+/// medium. `files`: as for [`remake`].
+pub fn added(new: &VmDraft, vm: usize, name: &str, (files, known): (&[&str], &[String]), mistakes: &mut Vec<Mistake>) -> Option<Remake> {
+    let before = mistakes.len();
+    let kernel = new.kernel.as_ref().and_then(|given| file("kernel", given, is_word(&given.value), files, mistakes));
+    if kernel.is_none() {
+        let what = format!("the image has no virtual machine \"{name}\"");
+        let expected = format!("one of \"{}\", or for a new one a kernel in the folder VMS", known.join("\", \""));
+        let mistake = Mistake::new(new.place_of_name().clone(), what).expected(expected);
+        mistakes.insert(before, mistake.similar_among(name, known.iter().map(|name| &name[..])));
+    }
+    let initrd = new.initrd.as_ref().filter(|given| given.value != "none");
+    let initrd = initrd.and_then(|given| file("initrd", given, is_initrd_word(&given.value), files, mistakes));
+    new.append.iter().for_each(|given| value::no_nul(given, mistakes));
+    let memory = match &new.memory {
+        Some(given) => value::vm_memory(given, mistakes).map(|memory| Given::new(memory, given.place.clone())),
+        None => Some(Given::new(DEFAULT_MEMORY, new.place.clone())),
+    };
+    let vcpus = match &new.vcpus {
+        Some(given) => value::number(given, "vCPUs", 1, MAX_VCPUS, mistakes).map(|vcpus| Given::new(vcpus as u16, given.place.clone())),
+        None => Some(Given::new(1, new.place.clone())),
+    };
+    if mistakes.len() != before {
+        return None;
+    }
+    let append = Append {
+        old: String::new(),
+        new: new.append.as_ref().map(|given| given.value.clone()).unwrap_or_default(),
+        place: new.append.as_ref().map(|given| given.place.clone()),
+    };
+    let has_initrd = initrd.is_some();
+    Some(Remake { vm, name: name.to_owned(), place: new.place.clone(), kernel, initrd: Some(initrd), has_initrd, append, memory, vcpus })
+}
+
+/// The file on the boot medium that a virtual machine of its own needs. `is_word`: only `stile` has it.
+fn file(key: &str, given: &Given<String>, is_word: bool, files: &[&str], mistakes: &mut Vec<Mistake>) -> Option<Given<String>> {
+    const EXPECTED: &str = "a file in the folder VMS, or a new image by `stile image`";
+    let found = find(&given.value, files).filter(|_| !is_word);
+    match found {
+        Some(file) => return Some(Given::new(file.to_owned(), given.place.clone())),
+        None if is_word => {
+            let what = format!("the {key} \"{}\" can't be had here, as only `stile` gets it", given.value);
+            mistakes.push(Mistake::new(given.place.clone(), what).expected(EXPECTED));
+        }
+        None => mistakes.push(missing(given, files, EXPECTED)),
+    }
+    None
+}
+
 const NEW_IMAGE: &str = "the image's value, or a new image by `stile image`";
 
 /// Whether others serve a virtual machine devices.
@@ -183,7 +232,7 @@ fn kernel((new, old): (&VmDraft, &VmDraft), files: &[&str], mistakes: &mut Vec<M
     }
     let found = find(&given.value, files);
     if found.is_none() && given.value != old.value {
-        mistakes.push(missing("kernel", given, files));
+        mistakes.push(missing(given, files, "kernel as in the image, or the name of a file there"));
     }
     let found = found?;
     // The image's initial RAM file system may have modules of the image's kernel.
@@ -217,15 +266,15 @@ fn initrd(
     }
     let found = find(&given.value, files).filter(|_| !is_initrd_word(&given.value));
     if found.is_none() && !is_same {
-        mistakes.push(missing("initrd", given, files));
+        mistakes.push(missing(given, files, "initrd as in the image, or the name of a file there"));
     }
     found.map(|file| Some(Given::new(file.to_owned(), given.place.clone())))
 }
 
 /// A file that the boot medium lacks.
-fn missing(key: &str, given: &Given<String>, files: &[&str]) -> Mistake {
+fn missing(given: &Given<String>, files: &[&str], expected: &str) -> Mistake {
     let name = given.value.rsplit('/').next().unwrap_or_default();
     let what = format!("the folder VMS has no file \"{name}\"");
-    let mistake = Mistake::new(given.place.clone(), what).expected(format!("{key} as in the image, or the name of a file there"));
+    let mistake = Mistake::new(given.place.clone(), what).expected(expected);
     mistake.similar_among(name, files.iter().copied())
 }

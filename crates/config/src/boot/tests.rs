@@ -109,8 +109,8 @@ fn mistakes_are_shown_with_their_place() {
     );
     assert_eq!(
         first("\"two\"", "\"tow\""),
-        "STILE.TOML:13:8: the image has no virtual machine \"tow\"; expected one of \"one\", \"two\", or a new image by `stile image`; \
-         did you mean \"two\"?"
+        "STILE.TOML:13:8: the image has no virtual machine \"tow\"; expected one of \"one\", \"two\", or for a new one a kernel in the \
+         folder VMS; did you mean \"two\"?"
     );
     assert_eq!(first("[0, 1]", "[0, 4]"), "STILE.TOML:9:12: there is no CPU 4; expected 0 to 3");
     assert_eq!(
@@ -129,6 +129,59 @@ fn mistakes_are_shown_with_their_place() {
 }
 
 /// Reads [`IMAGE`] with another text in the place of one in it, with files on the medium.
+fn with_added(more: &str) -> Result<Changes, String> {
+    let text = format!("{IMAGE}\n[[vm]]\n{more}");
+    Changes::read("STILE.TOML", text.as_bytes(), IMAGE, 4, &["vmlinuz", "initrd.gz"]).map_err(|mistakes| mistakes.to_string())
+}
+
+#[test]
+fn virtual_machines_are_added() {
+    let changes = with_added("name = \"web\"\nkernel = \"boot/vmlinuz\"\ncpus = [2]\n").unwrap();
+    let two = [CpuId::new(2).unwrap()].into_iter().collect();
+    let web = VmChanges { cpus: Some((two, None)), ..VmChanges::default() };
+    assert_eq!(changes.vms, [VmChanges::default(), VmChanges::default(), web]);
+    assert_eq!(changes.keys, ["web: added, VMS\\vmlinuz"]);
+    let [remake] = &changes.remakes[..] else { panic!("{changes:?}") };
+    let value = |given: &Option<Given<String>>| given.as_ref().map(|given| given.value.clone());
+    assert_eq!((remake.vm, &remake.name[..], value(&remake.kernel)), (2, "web", Some("vmlinuz".to_owned())));
+    assert_eq!((remake.initrd.clone(), remake.has_initrd, &remake.append.new[..]), (Some(None), false, ""));
+    let memory = remake.memory.as_ref().map(|given| given.value);
+    assert_eq!((memory, remake.vcpus.as_ref().map(|given| given.value)), (Some(512 << 20), Some(1)));
+    let changes = with_added("kernel = \"vmlinuz\"\ninitrd = \"initrd.gz\"\nappend = \"quiet\"\nmemory = \"64M\"\nvcpus = 3\n").unwrap();
+    let [remake] = &changes.remakes[..] else { panic!("{changes:?}") };
+    assert_eq!((&remake.name[..], value(remake.initrd.as_ref().unwrap())), ("vm2", Some("initrd.gz".to_owned())));
+    let memory = remake.memory.as_ref().map(|given| given.value);
+    assert_eq!((memory, remake.vcpus.as_ref().map(|given| given.value), &remake.append.new[..]), (Some(64 << 20), Some(3), "quiet"));
+    // In place of a removed one, whose number stays free.
+    let text = format!("{}[[vm]]\nname = \"web\"\nkernel = \"vmlinuz\"\n", &IMAGE[..IMAGE.find("[[vm]]").unwrap()]);
+    let changes = Changes::read("STILE.TOML", text.as_bytes(), IMAGE, 4, &["vmlinuz"]).unwrap();
+    assert_eq!(changes.vms.iter().map(|vm| vm.is_removed).collect::<Vec<_>>(), [true, true, false]);
+    assert_eq!(changes.remakes[0].vm, 2);
+}
+
+#[test]
+fn only_what_a_booting_stile_can_make_is_added() {
+    for (more, whats) in [
+        ("name = \"web\"\n", &["the image has no virtual machine \"web\""][..]),
+        ("name = \"tow\"\nkernel = \"vmlinux\"\n", &["did you mean \"two\"?", "no file \"vmlinux\"", "did you mean \"vmlinuz\"?"]),
+        ("kernel = \"debian\"\n", &["the image has no virtual machine \"vm2\"", "the kernel \"debian\" can't be had here"]),
+        ("kernel = \"vmlinuz\"\ninitrd = \"busybox\"\n", &["the initrd \"busybox\" can't be had here"]),
+        ("kernel = \"vmlinuz\"\nnested = true\n", &["\"nested\" can't be added here"]),
+        ("kernel = \"vmlinuz\"\n[[vm.pci]]\nfunction = \"00:03.0\"\n", &["\"pci\" can't be added here"]),
+        ("kernel = \"vmlinuz\"\n[vm.techniques]\nipi = \"trapped\"\n", &["\"ipi\" can't be added here"]),
+        ("kernel = \"vmlinuz\"\nmemory = \"3M\"\nvcpus = 999\n", &["can't have 3M of memory", "999 is out of range"]),
+        ("name = \"Web\"\nkernel = \"vmlinuz\"\n", &["\"Web\" can't be a name"]),
+        ("name = \"a\"\nkernel = \"vmlinuz\"\n[[vm]]\nname = \"a\"\nkernel = \"vmlinuz\"\n", &["another virtual machine is called \"a\""]),
+    ] {
+        let mistakes = with_added(more).unwrap_err();
+        assert!(whats.iter().all(|what| mistakes.contains(what)), "{more}: {mistakes}");
+    }
+    let many = "[[vm]]\nkernel = \"vmlinuz\"\n";
+    assert!(with_added(&many["[[vm]]\n".len()..].to_owned().chars().chain(many.repeat(125).chars()).collect::<String>()).is_ok());
+    let mistakes = with_added(&(many["[[vm]]\n".len()..].to_owned() + &many.repeat(126))).unwrap_err();
+    assert!(mistakes.contains("there are 129 virtual machines with those of the image; expected at most 128"), "{mistakes}");
+}
+
 fn remade(from: &str, to: &str, files: &[&str]) -> Result<Changes, String> {
     assert!(IMAGE.contains(from));
     Changes::read("STILE.TOML", IMAGE.replacen(from, to, 1).as_bytes(), IMAGE, 4, files).map_err(|mistakes| mistakes.to_string())
