@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 
 use crate::args::{BuildArgs, MachineArgs};
-use crate::config::{Arch, MachineConfig, units};
+use crate::config::{Arch, MachineConfig, VmConfig, units};
 use crate::emulator::bochs;
 use crate::image::Seed;
 use crate::machine::{self, Machine, Options};
@@ -19,12 +19,26 @@ use crate::{cleanup, exit, out, replaced};
 /// A mistake in the configuration, or a setting that only emulated machines support.
 pub fn configure(args: &MachineArgs) -> Result<MachineConfig> {
     let config = machine::configure(args)?;
-    if config.vms.iter().any(|vm| vm.emulated_functions() != 0) {
-        let what =
-            "disks, networks and shared folders are devices of the machine that `stile run` emulates: assign a board's own by [[vm.pci]]";
-        return Err(exit::usage(what));
+    match emulated_device(&config) {
+        Some(device) => Err(exit::usage(format!(
+            "{device}: only the machine that `stile run` emulates has such a device; expected none for an image, but a PCI function of \
+             the board ([[vm.pci]]), or a device that a VM with one serves ([[vm.served]])"
+        ))),
+        None => Ok(config),
     }
-    Ok(config)
+}
+
+/// The first device of a VM that only the emulated machine has, with the VM's name. Devices of the VM that `stile run` adds to serve others
+/// are described as those of its clients.
+fn emulated_device(config: &MachineConfig) -> Option<String> {
+    let of_vm = |vm: &VmConfig| {
+        let disk = vm.disks.iter().chain(&vm.served_disks).next().map(|drive| format!("the disk {}", drive.file.display()));
+        let folder = || vm.all_folders().next().map(|folder| format!("the shared folder {}", folder.path.display()));
+        let network = || vm.networks.iter().chain(&vm.served_networks).next().map(|_| "its network".to_owned());
+        disk.or_else(folder).or_else(network).map(|device| format!("{}: {device}", vm.name))
+    };
+    // The server is the last VM.
+    config.vms.iter().find_map(of_vm).filter(|_| config.vms.iter().any(|vm| vm.emulated_functions() != 0))
 }
 
 /// Makes the machine of [`configure`]. `text`: see [`Options::text`].
@@ -63,4 +77,28 @@ pub fn build(args: &BuildArgs) -> Result<u8> {
         units::rounded_size(memory)
     ))?;
     Ok(exit::OK)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::Flags;
+
+    #[test]
+    fn devices_of_the_emulated_machine_are_named() {
+        let device = |more: &str| {
+            let text = format!("[[vm]]\nname = \"first\"\nkernel = \"debian\"\n[[vm]]\nname = \"web\"\nkernel = \"debian:6.1\"\n{more}");
+            emulated_device(&MachineConfig::from_text("machine.toml", &text, Path::new(""), &Flags::default()).unwrap())
+        };
+        assert_eq!(device(""), None);
+        assert_eq!(device("[[vm.pci]]\nfunction = \"00:03.0\"\n"), None);
+        for served in ["", "served = true\n"] {
+            let disk = device(&format!("[[vm.disk]]\nfile = \"web.img\"\nformat = \"raw\"\n{served}"));
+            assert_eq!(disk.as_deref(), Some("web: the disk web.img"), "{served}");
+            assert_eq!(device(&format!("[[vm.net]]\n{served}")).as_deref(), Some("web: its network"), "{served}");
+        }
+        assert_eq!(device("[[vm.share]]\npath = \".\"\ntag = \"here\"\n").as_deref(), Some("web: the shared folder ."));
+    }
 }
