@@ -5,7 +5,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::fs::{FlockOperation, OFlags, fcntl_getfl, fcntl_setfl, flock};
 use rustix::io::Errno;
 use rustix::termios::{ControlModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 
@@ -24,7 +24,7 @@ impl Serial {
     /// Opens a device: 8 data bits, no parity, 1 stop bit, no flow control, `baud` bits per second.
     ///
     /// # Errors
-    /// The device is missing, can't be opened, is not a serial line, or doesn't support the speed.
+    /// The device is missing, can't be opened, is not a serial line, is in use, or doesn't support the speed.
     pub fn open(path: &Path, baud: u32) -> Result<Self> {
         let refuse = |what: String| exit::usage(format!("{}: {what}", path.display()));
         // Neither the controlling terminal of this command, nor waiting for a modem's carrier.
@@ -36,6 +36,11 @@ impl Serial {
         })?;
         let before = tcgetattr(&file).map_err(|error| match error {
             Errno::NOTTY => refuse("not a serial line; expected a device such as /dev/ttyUSB0".into()),
+            other => refuse(other.to_string()),
+        })?;
+        // Two readers would each get a part of the output. Other terminal programs, such as picocom, take the same lock.
+        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
+            Errno::WOULDBLOCK => refuse("another program uses the line: end that first".into()),
             other => refuse(other.to_string()),
         })?;
         let mut raw = before.clone();

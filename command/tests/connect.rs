@@ -16,7 +16,7 @@ use stile_wire::{Action, Answer, Channel, Command, Decoder, Encoder, Event, Item
 
 /// Opens a pseudo-terminal. Returns the board's end, and the path of the command's end.
 fn board() -> (File, PathBuf) {
-    let end = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
+    let end = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a pseudo-terminal");
     grantpt(&end).expect("granted");
     unlockpt(&end).expect("unlocked");
     let name = ptsname(&end, Vec::new()).expect("a name").into_string().expect("text");
@@ -54,12 +54,20 @@ fn a_boards_consoles_are_shown_and_its_end_is_the_commands() {
     }
     assert_eq!(typed, b"ls\n");
 
+    // A VM that the configuration lacks: the board has another one.
+    let mut unknown = Vec::new();
+    let mut encoder = Encoder::new();
+    for text in [&b"one"[..], b"two"] {
+        encoder.bytes(Channel::console(5), text, &mut |byte| unknown.push(byte));
+    }
+    board.write_all(&unknown).expect("the command reads");
     board.write_all(&line("hello\n")).expect("the command reads");
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.stdout, b"hello\n");
     let (status, notes) = end(&output);
     assert_eq!(status, 0, "{notes}");
     assert!(notes.contains("Stile is up"), "{notes}");
+    assert_eq!(notes.matches("no VM with the number 5").count(), 1, "{notes}");
     assert_eq!(fs::read_to_string(sandbox.path("logs/web.console.log")).expect("a log"), "hello\n");
     assert!(tcgetattr(&device).expect("a terminal").local_modes.contains(LocalModes::ECHO), "the line is as it was");
 }
@@ -93,11 +101,36 @@ fn whoever_leaves_gets_the_account_and_the_board_goes_on() {
 #[test]
 fn what_is_no_serial_line_is_said() {
     let sandbox = Sandbox::new(b"");
-    for (device, what) in [("kernel", "not a serial line"), ("missing", "No such file")] {
+    let pipe = sandbox.path("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a pipe");
+    for (device, what) in [
+        ("kernel", "not a serial line"),
+        ("missing", "No such file"),
+        (".", "Is a directory"),
+        ("/dev/null", "not a serial line"),
+        ("pipe", "not a serial line"),
+    ] {
         let (status, notes) = end(&sandbox.stile(&["connect", device]).output().expect("it starts"));
         assert_eq!(status, 2, "{notes}");
-        assert!(notes.contains(what), "{notes}");
+        assert!(notes.contains(what), "{device}: {notes}");
     }
+}
+
+#[test]
+fn a_line_has_one_user_and_can_be_unplugged() {
+    let sandbox = Sandbox::new(b"");
+    let (board, path) = board();
+    let device = File::open(&path).expect("a device");
+    let words = ["connect", &path.to_string_lossy(), "--timeout", "120"];
+    let mut first = sandbox.stile(&words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+    wait_for_raw(&device, &mut first);
+    let (status, notes) = end(&sandbox.stile(&words).output().expect("it starts"));
+    assert!(status == 2 && notes.contains("another program uses the line"), "{status}: {notes}");
+    // The board's end is gone, as if the adapter were.
+    drop(device);
+    drop(board);
+    let (status, notes) = end(&first.wait_with_output().expect("it ends"));
+    assert_eq!(status, 102, "{notes}");
 }
 
 #[test]

@@ -26,6 +26,8 @@ pub struct Line {
     unfinished: Vec<u8>,
     /// Its VMs.
     pub vms: Vec<Vm>,
+    /// Whether a console wrote whose VM is not among them.
+    pub has_unknown: bool,
 }
 
 /// A line of the log of a Stile in a VM is shown in parts of this many bytes.
@@ -64,6 +66,7 @@ impl Line {
             log: Tail::default(),
             unfinished: Vec::new(),
             vms: Vec::new(),
+            has_unknown: false,
         }
     }
 

@@ -33,12 +33,19 @@ impl Session<'_> {
             Piece::Text(channel, text) => match channel.vm().and_then(|vm| self.lines[line].vms.get(usize::from(vm)).copied()) {
                 Some(Vm::Console(console)) => self.console(console, &text)?,
                 Some(Vm::Stile(inner)) => self.feed(inner, &text)?,
-                None => {}
+                None => self.unknown(line, channel),
             },
             Piece::Event(event) => self.event(line, &event)?,
             Piece::Bad(error) => self.logs.stile(format!("[a message was lost: {error}]\n").as_bytes()),
         }
         Ok(())
+    }
+
+    /// Notes, once, that a console is not shown: the configuration of `stile connect` is not the board's.
+    fn unknown(&mut self, line: usize, channel: Channel) {
+        if let (Some(vm), false) = (channel.vm(), std::mem::replace(&mut self.lines[line].has_unknown, true)) {
+            self.view.note(&format!("the configuration has no VM with the number {vm}, whose console is not shown"));
+        }
     }
 
     fn console(&mut self, vm: usize, text: &[u8]) -> io::Result<()> {
