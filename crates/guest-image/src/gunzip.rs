@@ -61,7 +61,7 @@ pub fn unpack(compression: Compression, bytes: &[u8], limit: u64) -> Result<Vec<
     let truncated = || corrupt("they are truncated");
     let size = size(bytes).ok_or_else(truncated)?;
     if size > limit {
-        return Err(KernelError::TooLarge { limit });
+        return Err(corrupt(&format!("they are truncated, or unpack to more than {}", units::size(limit))));
     }
     let data = data(bytes).ok_or_else(|| corrupt("their header is broken"))?;
     let mut unpacked = vec![0; size as usize];
