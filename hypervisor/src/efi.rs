@@ -7,10 +7,13 @@
 pub mod figures;
 pub mod files;
 
+use core::ops::Range;
 use core::slice;
 
 use stile_config::boot::LONGEST;
 use stile_firmware::frame_buffer::FrameBuffer;
+use stile_firmware::within::Within;
+use stile_firmware::{Memory, efi};
 use uefi_raw::protocol::console::{GraphicsOutputProtocol, GraphicsPixelFormat, SimpleTextOutputProtocol};
 use uefi_raw::table::boot::BootServices;
 use uefi_raw::table::system::SystemTable;
@@ -34,6 +37,25 @@ pub fn memory_map(boot: &BootServices, at: u64) -> Option<(&'static [u8], usize,
     let status = unsafe { (boot.get_memory_map)(&mut size, at as *mut _, &mut key, &mut descriptor, &mut version) };
     // SAFETY: firmware wrote `size` bytes of the buffer.
     (status == Status::SUCCESS).then(|| (unsafe { slice::from_raw_parts(at as *const u8, size) }, descriptor, key))
+}
+
+/// All addresses. Only [`memory`] reads through it.
+struct Identity;
+
+impl Memory for Identity {
+    fn bytes(&self, address: u64, len: usize) -> Option<&[u8]> {
+        // SAFETY: `memory` passes on bytes that firmware maps, at their physical addresses, while its boot services run (UEFI Specification,
+        // 2.3.4 x64 Platforms, 2.3.6 AArch64 Platforms). They are used while these run.
+        Some(unsafe { slice::from_raw_parts(address as *const u8, len) })
+    }
+}
+
+/// The memory of firmware's map, and further addresses that firmware maps: a table at a wrong address is absent, and does not fault.
+///
+/// # Safety
+/// Boot services run as long as the bytes are used, and the further addresses are mapped.
+pub unsafe fn memory(map: &[u8], descriptor: usize, more: Option<Range<u64>>) -> impl Memory {
+    Within::new(Identity, efi::mapped(map, descriptor).chain(more))
 }
 
 /// Looks up a table in the configuration table.
@@ -89,6 +111,12 @@ pub fn exit(boot: &BootServices, handle: Handle, at: u64) -> Option<(&'static [u
         }
     }
     None
+}
+
+/// Reports on firmware's console that Stile can't run on the machine, and returns to firmware.
+pub fn refuse(system: &SystemTable, why: &str) -> Status {
+    write_text(system, "Stile can't run here: ".bytes().map(u16::from));
+    fail(system, why)
 }
 
 /// Reports on firmware's console why Stile cannot start, and returns to firmware.

@@ -3,7 +3,7 @@
 //! A debugger changes the tables where the BIOS has put them, when the boot loader enters Stile.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -32,8 +32,8 @@ pub const ROOT_POINTER: &[u8; 4] = b"RSD ";
 /// Tables that are changed: those that Stile reads.
 const TABLES: [&[u8; 4]; 9] = [b"APIC", b"SRAT", b"MCFG", b"FACP", b"SPCR", b"DBG2", b"IVRS", b"RSDT", ROOT_POINTER];
 
-/// A machine with all of these tables: two nodes, an IOMMU, and two consoles.
-const MACHINE: [&str; 10] = [
+/// A machine with all of these tables but the consoles': two nodes, and an IOMMU.
+pub const MACHINE: [&str; 10] = [
     "-object",
     "memory-backend-ram,id=a,size=256M",
     "-object",
@@ -58,11 +58,7 @@ fn boot_all() -> Result<()> {
     let dir = tempfile::tempdir()?;
     make_with(dir.path(), "pc", &["--netboot".as_ref(), dir.path().as_os_str(), "--append".as_ref(), "only=multiboot".as_ref()])?;
     let image = dir.path().join("stile.efi");
-    let tables = [("spcr", spcr()), ("dbg2", dbg2())].map(|(name, table)| (dir.path().join(name), table));
-    for (file, table) in &tables {
-        fs::write(file, table)?;
-    }
-    let tables = tables.map(|(file, _)| file);
+    let tables = consoles(dir.path())?;
     for boot in 0..BOOTS {
         let mut changes = Vec::new();
         // One after the other: a message names the boot.
@@ -71,14 +67,25 @@ fn boot_all() -> Result<()> {
     Ok(())
 }
 
-fn run(dir: &Path, image: &Path, tables: &[PathBuf; 2], boot: u64, changes: &mut Vec<String>) -> Result<()> {
+/// Writes tables of two consoles, an SPCR and a DBG2, to files, and returns the emulator's values for `-acpitable`.
+///
+/// # Errors
+/// A file can't be written.
+pub fn consoles(dir: &Path) -> Result<[String; 2]> {
+    let tables = [("spcr", spcr()), ("dbg2", dbg2())].map(|(name, table)| (dir.join(name), table));
+    for (file, table) in &tables {
+        fs::write(file, table)?;
+    }
+    Ok(tables.map(|(file, _)| format!("file={}", file.display())))
+}
+
+fn run(dir: &Path, image: &Path, [spcr, dbg2]: &[String; 2], boot: u64, changes: &mut Vec<String>) -> Result<()> {
     let dir = dir.join(boot.to_string());
     fs::create_dir(&dir)?;
     let second = dir.join("second.log");
     let socket = Debugger::argument(&dir);
-    let [spcr, dbg2] = tables.each_ref().map(|file| format!("file={}", file.display()));
     let second_port = format!("file:{}", second.display());
-    let more = ["-serial", &second_port, "-acpitable", &spcr, "-acpitable", &dbg2, "-S", "-gdb", &socket];
+    let more = ["-serial", &second_port, "-acpitable", spcr, "-acpitable", dbg2, "-S", "-gdb", &socket];
     let more = [&MACHINE[..], &more].concat();
     let mut machine = Machine::start(&dir, &Firmware { cpu: AMD_V, ..BIOS }, ["-vga", "none", "-kernel", ""], image, &more)?;
     let mut debugger = Debugger::connect(&dir)?;

@@ -36,14 +36,8 @@ const MACHINE: [&str; 8] = [
     "node,memdev=b",
 ];
 
-/// The refusal of an image that firmware starts, before its boot services end: firmware prints it.
-const REFUSED_EARLY: &str = "Stile: the firmware";
-
-/// The instruction `b .`.
-const STAY: u32 = 0x1400_0000;
-
-/// Size of an instruction.
-const INSTRUCTION: usize = 4;
+/// The instruction `b .`, and the registers with its address and that of firmware's system table.
+const STAY: Stay = Stay { instruction: &0x1400_0000_u32.to_le_bytes(), pc: PC, system: X1 };
 
 /// Boots with changed tables.
 ///
@@ -60,10 +54,7 @@ fn boot_all() -> Result<()> {
     make(dir.path(), &[&arguments.map(AsRef::as_ref)[..], &[dir.path().as_os_str()]].concat())?;
     let file = dir.path().join("stile.efi");
     let mut image = fs::read(&file)?;
-    let entry = entry(&image)?;
-    let first = image.get_mut(entry..entry + INSTRUCTION).context("the image ends before its entry")?;
-    let original = first.to_vec();
-    first.copy_from_slice(&STAY.to_le_bytes());
+    let original = STAY.insert(&mut image)?;
     fs::write(&file, image)?;
     let firmware = debian::tree(Arch::Aarch64, &["qemu-efi-aarch64"])?.join("usr/share/qemu-efi-aarch64/QEMU_EFI.fd").display().to_string();
     for boot in 0..BOOTS {
@@ -82,26 +73,53 @@ fn run(dir: &Path, firmware: &str, image: &Path, original: &[u8], boot: u64, cha
     let arguments = ["-M", "virt,virtualization=on,gic-version=3,iommu=smmuv3", "-bios", firmware];
     let board = Firmware { program: "qemu-system-aarch64", files: None, arguments: &arguments, cpu: "cortex-a72" };
     let mut machine = Machine::start(&dir, &board, ["-vga", "none", "-kernel", ""], image, &more)?;
-    let (mut debugger, at) = wait_for_entry(&dir, &mut machine)?;
+    let (mut debugger, at) = STAY.wait(&dir, &mut machine)?;
     let mut random = Random(boot);
     let chosen = TABLES[random.below(TABLES.len())];
-    let found = find(&mut debugger, chosen)?;
+    let found = find(&mut debugger, STAY.system, chosen)?;
     change(&mut debugger, chosen, found, &mut random, changes)?;
     debugger.write(at, original)?;
     debugger.leave()?;
-    runs_or_refuses(&mut machine, None, &[PASSED, REFUSED, REFUSED_EARLY])
+    runs_or_refuses(&mut machine, None, &[PASSED, REFUSED])
 }
 
-/// Waits until firmware has entered the image. Returns the entry's address.
-fn wait_for_entry(dir: &Path, machine: &mut Machine) -> Result<(Debugger, u64)> {
-    loop {
-        machine.run_on()?;
-        let mut debugger = Debugger::connect(dir)?;
-        let at = debugger.register(PC)?;
-        if debugger.read(at, INSTRUCTION).is_ok_and(|word| word == STAY.to_le_bytes()) {
-            return Ok((debugger, at));
+/// A branch to itself at an image's entry, where a debugger finds the CPU.
+pub struct Stay {
+    /// The instruction.
+    pub instruction: &'static [u8],
+    /// The number of the register with its address.
+    pub pc: u32,
+    /// The number of the register in which firmware passes its system table.
+    pub system: u32,
+}
+
+impl Stay {
+    /// Puts the instruction at an image's entry. Returns the bytes that were there.
+    ///
+    /// # Errors
+    /// The image is no EFI program.
+    pub fn insert(&self, image: &mut [u8]) -> Result<Vec<u8>> {
+        let entry = entry(image)?;
+        let first = image.get_mut(entry..entry + self.instruction.len()).context("the image ends before its entry")?;
+        let original = first.to_vec();
+        first.copy_from_slice(self.instruction);
+        Ok(original)
+    }
+
+    /// Waits until firmware has entered the image. Returns the entry's address.
+    ///
+    /// # Errors
+    /// The machine ends before, or the time limit does.
+    pub fn wait(&self, dir: &Path, machine: &mut Machine) -> Result<(Debugger, u64)> {
+        loop {
+            machine.run_on()?;
+            let mut debugger = Debugger::connect(dir)?;
+            let at = debugger.register(self.pc)?;
+            if debugger.read(at, self.instruction.len()).is_ok_and(|bytes| bytes == self.instruction) {
+                return Ok((debugger, at));
+            }
+            debugger.leave()?;
         }
-        debugger.leave()?;
     }
 }
 
@@ -122,9 +140,12 @@ fn entry(image: &[u8]) -> Result<usize> {
     bail!("the image's entry is in no section")
 }
 
-/// The address and the bytes of a table, or of the root pointer, while the CPU is at the image's entry (UEFI Specification, EFI System
-/// Table, EFI Configuration Table).
-fn find(debugger: &mut Debugger, name: &[u8; 4]) -> Result<(u64, Vec<u8>)> {
+/// The address and the bytes of a table, or of the root pointer, while the CPU is at the image's entry and the register `system` has the
+/// address of firmware's system table (UEFI Specification, EFI System Table, EFI Configuration Table).
+///
+/// # Errors
+/// There is no such table.
+pub fn find(debugger: &mut Debugger, system: u32, name: &[u8; 4]) -> Result<(u64, Vec<u8>)> {
     const NUMBER_OF_ENTRIES: u64 = 0x68;
     const ENTRIES: u64 = 0x70;
     const ENTRY: usize = 24;
@@ -132,7 +153,7 @@ fn find(debugger: &mut Debugger, name: &[u8; 4]) -> Result<(u64, Vec<u8>)> {
     /// Size of the root pointer, and the offset of the XSDT's address in it.
     const ROOT: usize = 36;
     const XSDT: usize = 24;
-    let system = debugger.register(X1)?;
+    let system = debugger.register(system)?;
     let (number, entries) = (debugger.read_word(system + NUMBER_OF_ENTRIES)?, debugger.read_word(system + ENTRIES)?);
     let entries = debugger.read(entries, number as usize * ENTRY)?;
     let root = entries.chunks(ENTRY).find(|entry| entry.starts_with(&ACPI_2)).context("firmware has no ACPI tables")?;

@@ -10,7 +10,9 @@ use anyhow::{Context, Result, ensure};
 
 /// QEMU's numbers of registers in its protocol for debuggers, of a PC and of an Arm machine.
 pub const RAX: u32 = 0;
+pub const RDX: u32 = 3;
 pub const RSP: u32 = 7;
+pub const RIP: u32 = 16;
 pub const CR3: u32 = 29;
 pub const CR4: u32 = 30;
 pub const X1: u32 = 1;

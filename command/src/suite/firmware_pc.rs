@@ -80,7 +80,7 @@ pub const WRITABLE_DISK: [&str; 4] = ["-device", "virtio-blk-pci,drive=stick,rom
 pub const CD: [&str; 4] = ["-device", "ide-cd,drive=stick", "-drive", "if=none,id=stick,media=cdrom,format=raw,readonly=on,file="];
 
 /// A folder as a disk, which the emulator makes of it.
-const FOLDER: [&str; 4] = ["-device", "virtio-blk-pci,drive=stick,romfile=", "-drive", "if=none,id=stick,format=raw,readonly=on,file=fat:"];
+pub const FOLDER: [&str; 4] = ["-device", "virtio-blk-pci,drive=stick,romfile=", "-drive", "if=none,id=stick,format=raw,readonly=on,file=fat:"];
 
 /// Firmware starts Stile from a disk and from a CD-ROM. Its log is on the serial line and on the screen, where it stays. So does a BIOS, without a
 /// screen.

@@ -10,6 +10,7 @@ mod bench_stick;
 mod boards;
 mod broken_tables;
 mod broken_tables_arm;
+mod broken_tables_uefi;
 mod broken_trees;
 mod browser;
 mod checks;
@@ -117,6 +118,7 @@ fn emulated([arm, pc]: &[Programs; 2]) -> Result<Vec<Test>> {
     tests.push(Test::new(starved::NAME, Arch::X86_64, in_words(starved::test)));
     tests.push(Test::new(broken_tables::NAME, Arch::X86_64, broken_tables::test));
     tests.push(Test::new(broken_tables_arm::NAME, Arch::Aarch64, broken_tables_arm::test));
+    tests.push(Test::new(broken_tables_uefi::NAME, Arch::X86_64, in_words(broken_tables_uefi::test)));
     tests.push(Test::new(thinned_trees::NAME, Arch::Aarch64, thinned_trees::test));
     tests.extend(broken_trees::all(arm)?);
     tests.extend(boards::TESTS.map(|(name, test)| Test::new(name, Arch::Aarch64, in_words(test))));

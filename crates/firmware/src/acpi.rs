@@ -6,13 +6,14 @@ use core::ops::Range;
 use heapless::Vec;
 
 use crate::bytes::{u8_at, u16_at, u32_at, u64_at};
+use crate::e820::{BIOS, CHIPSET};
 use crate::ivrs::{self, Ivrs};
 use crate::mcfg::{self, ConfigurationSpace, MOST_SPACES};
 use crate::numa::Numa;
 use crate::serial::Kind;
 use crate::serial_tables::{self, Interrupt, Port};
 use crate::srat::{self, Affinity};
-use crate::table::{HEADER, sum, table};
+use crate::table::{HEADER, addresses, sum, table};
 use crate::{MAX_CPUS, Memory};
 
 /// An I/O APIC.
@@ -91,52 +92,50 @@ impl Tables {
     /// # Errors
     /// See [`read`](Self::read).
     pub fn read_by(memory: &impl Memory, rsdp: &[u8]) -> Result<Self, &'static str> {
-        Self::from_root(memory, Some(rsdp).filter(|bytes| is_rsdp(bytes)).and_then(tables_of))
+        Self::from_root(memory, Some(rsdp).filter(|bytes| is_rsdp(bytes)))
     }
 
     /// Whether a range of physical addresses has registers by which a PC is controlled: I/O APICs, local APICs, timers and
     /// flash memory below 4 GiB, PCI configuration spaces, and AMD's IOMMUs. No BAR belongs there.
     pub fn has_chipset(&self, range: &Range<u64>) -> bool {
-        /// From the first I/O APIC to the reset vector. Firmware places BARs below.
-        const FIXED: Range<u64> = 0xfec0_0000..1 << 32;
         const IO_APIC: u64 = 0x1000;
         let io_apics = self.io_apics.iter().map(|io_apic| io_apic.address..io_apic.address + IO_APIC);
         let spaces = self.configuration_spaces.iter().map(ConfigurationSpace::span);
         let iommus = self.ivrs.iommus.iter().map(|iommu| iommu.address..iommu.address + ivrs::REGISTERS);
-        [FIXED].into_iter().chain(io_apics).chain(spaces).chain(iommus).any(|other| other.start < range.end && range.start < other.end)
+        [CHIPSET].into_iter().chain(io_apics).chain(spaces).chain(iommus).any(|other| other.start < range.end && range.start < other.end)
     }
 
-    fn from_root(memory: &impl Memory, root: Option<(u64, bool)>) -> Result<Self, &'static str> {
-        let (root, wide) = root.ok_or("the firmware has no ACPI tables")?;
-        let root = table(memory, root).ok_or("the ACPI tables' root can't be read")?;
-        let size = if wide { 8 } else { 4 };
+    fn from_root(memory: &impl Memory, rsdp: Option<&[u8]>) -> Result<Self, &'static str> {
+        let rsdp = rsdp.ok_or("the firmware has no ACPI tables")?;
+        let mut roots = roots(rsdp).into_iter().flatten();
+        let root = roots.find_map(|(address, name, size)| Some((table(memory, address).filter(|bytes| bytes.starts_with(name))?, size)));
+        let (root, size) = root.ok_or("the ACPI tables' root can't be read")?;
         let mut tables = Self::default();
-        let mut madt = false;
-        for entry in root.get(HEADER..).unwrap_or(&[]).chunks_exact(size) {
-            let Some(address) = (if wide { u64_at(entry, 0) } else { u32_at(entry, 0).map(u64::from) }) else { continue };
+        // Of several tables with one name, the first one counts.
+        let mut read = Vec::<[u8; 4], 8>::new();
+        for address in addresses(root, size) {
             let Some(bytes) = table(memory, address) else { continue };
-            match bytes.get(..4) {
-                Some(b"APIC") => {
-                    madt = true;
-                    tables.read_madt(bytes);
-                }
-                Some(b"SRAT") => srat::visit(bytes, |affinity, node| match affinity {
+            let Some(name) = bytes.first_chunk::<4>().filter(|name| !read.contains(name)) else { continue };
+            match name {
+                b"APIC" => tables.read_madt(bytes),
+                b"SRAT" => srat::visit(bytes, |affinity, node| match affinity {
                     Affinity::Memory(range) => tables.numa.add_memory(range, node),
                     Affinity::Apic(id) => tables.numa.add_cpu(id.into(), node),
                     Affinity::Uid(_) => {}
                 }),
-                Some(b"SPCR") => tables.console = serial_tables::of_spcr(bytes, is_compatible),
-                Some(b"DBG2") => tables.debug_port = serial_tables::of_dbg2(bytes, is_compatible),
-                Some(b"MCFG") => tables.configuration_spaces = mcfg::read(bytes),
-                Some(b"IVRS") => tables.ivrs = ivrs::read(bytes),
-                Some(b"FACP") => {
+                b"SPCR" => tables.console = serial_tables::of_spcr(bytes, is_compatible),
+                b"DBG2" => tables.debug_port = serial_tables::of_dbg2(bytes, is_compatible),
+                b"MCFG" => tables.configuration_spaces = mcfg::read(bytes),
+                b"IVRS" => tables.ivrs = ivrs::read(bytes),
+                b"FACP" => {
                     tables.power_off = power_off(memory, bytes);
                     tables.timer = timer(bytes);
                 }
-                _ => {}
+                _ => continue,
             }
+            let _ = read.push(*name);
         }
-        if madt { Ok(tables) } else { Err("the firmware's ACPI tables name no interrupt controllers (MADT)") }
+        if read.contains(b"APIC") { Ok(tables) } else { Err("the firmware's ACPI tables name no interrupt controllers (MADT)") }
     }
 
     /// Parses the Multiple APIC Description Table.
@@ -201,25 +200,25 @@ fn is_compatible(port: &Port) -> bool {
     matches!(port.kind, Kind::Compatible { .. })
 }
 
-/// Returns the root table's address and whether its entries have 64 bits ("Finding the RSDP on IA-PC Systems").
-fn root(memory: &impl Memory) -> Option<(u64, bool)> {
+/// Returns the root pointer and what follows it ("Finding the RSDP on IA-PC Systems").
+fn root(memory: &impl Memory) -> Option<&[u8]> {
     // The BIOS Data Area holds the segment of the Extended BIOS Data Area.
     let extended = memory.bytes(0x40e, 2).and_then(|bytes| u16_at(bytes, 0)).map_or(0, |segment| u64::from(segment) << 4);
-    let areas = [(extended, 1024), (0xe_0000, 0x2_0000)];
-    let rsdp = areas.into_iter().filter(|&(start, _)| start != 0).find_map(|(start, len)| {
+    let areas = [(extended, 1024), (BIOS.start, (BIOS.end - BIOS.start) as usize)];
+    areas.into_iter().filter(|&(start, _)| start != 0).find_map(|(start, len)| {
         let area = memory.bytes(start, len)?;
         (0..len).step_by(16).filter_map(|at| area.get(at..)).find(|bytes| is_rsdp(bytes))
-    })?;
-    tables_of(rsdp)
+    })
 }
 
-/// Returns the address of the root table that a root pointer names, and whether its entries have 64 bits.
-fn tables_of(rsdp: &[u8]) -> Option<(u64, bool)> {
-    let extended = u8_at(rsdp, 15)? >= 2 && rsdp.get(..36).is_some_and(|all| sum(all) == 0);
-    match u64_at(rsdp, 24).filter(|&xsdt| extended && xsdt != 0) {
-        Some(xsdt) => Some((xsdt, true)),
-        None => Some((u32_at(rsdp, 16)?.into(), false)),
-    }
+/// A root table: its address, its name, and the size of its entries in bytes.
+type Root = (u64, &'static [u8; 4], usize);
+
+/// Returns the root tables that a root pointer names, the best one first.
+fn roots(rsdp: &[u8]) -> [Option<Root>; 2] {
+    let is_extended = u8_at(rsdp, 15).is_some_and(|revision| revision >= 2) && rsdp.get(..36).is_some_and(|all| sum(all) == 0);
+    let xsdt = u64_at(rsdp, 24).filter(|_| is_extended).map(|xsdt| (xsdt, b"XSDT", 8));
+    [xsdt, u32_at(rsdp, 16).map(|rsdt| (rsdt.into(), b"RSDT", 4))]
 }
 
 fn is_rsdp(bytes: &[u8]) -> bool {
@@ -237,7 +236,9 @@ fn timer(fadt: &[u8]) -> Option<u16> {
 /// Returns the power-off sequence of the Fixed ACPI Description Table.
 fn power_off(memory: &impl Memory, fadt: &[u8]) -> Option<PowerOff> {
     const SLP_EN: u16 = 1 << 13;
-    let dsdt = table(memory, u32_at(fadt, 40)?.into())?;
+    // DSDT, or else X_DSDT.
+    let dsdt = [u32_at(fadt, 40).map(u64::from), u64_at(fadt, 140)].into_iter().flatten();
+    let dsdt = dsdt.filter_map(|address| table(memory, address)).find(|bytes| bytes.starts_with(b"DSDT"))?;
     let types = soft_off(dsdt)?;
     let register = |at: usize, kind: u8| {
         let port = u16::try_from(u32_at(fadt, at)?).ok().filter(|&port| port != 0)?;
@@ -395,6 +396,67 @@ mod tests {
         assert_eq!(timer(&[]), None);
     }
 
+    /// The root pointer's second version, whose XSDT is at an address.
+    fn with_xsdt(xsdt: u64) -> Flat {
+        let mut memory = machine();
+        let mut rsdp = [0; 36];
+        rsdp[..20].copy_from_slice(&memory.0[0xf_1230..][..20]);
+        (rsdp[8], rsdp[15]) = (rsdp[8].wrapping_sub(2), 2);
+        rsdp[24..32].copy_from_slice(&xsdt.to_le_bytes());
+        rsdp[32] = 0u8.wrapping_sub(sum(&rsdp));
+        memory.put(0xf_1230, &rsdp);
+        memory
+    }
+
+    #[test]
+    fn the_rsdt_replaces_a_broken_xsdt() {
+        let addresses = [0x1000_u64, 0x2000, u64::MAX, 0x5000, 0x6000, 0x7000].map(u64::to_le_bytes).concat();
+        for xsdt in [0x8000, 0, 0x9000, 0x10_0000, 1 << 50, u64::MAX - 8, 0x1000] {
+            let mut memory = with_xsdt(xsdt);
+            memory.put_table(0x8000, b"XSDT", &addresses);
+            if xsdt == 0x8000 {
+                memory.put(0x4000, &[0; HEADER]);
+            }
+            assert_eq!(Tables::read(&memory), Tables::read(&machine()), "{xsdt:#x}");
+        }
+    }
+
+    #[test]
+    fn the_first_table_with_a_name_counts() {
+        let mut memory = machine();
+        let mut other = MADT;
+        other[11] = 9;
+        memory.put_table(0x8000, b"APIC", &other);
+        for roots in [[0x1000_u32, 0x8000], [0x9000, 0x1000]] {
+            memory.put_table(0x4000, b"RSDT", &roots.map(u32::to_le_bytes).concat());
+            assert_eq!(Tables::read(&memory).unwrap().cpus, [0, 4]);
+        }
+    }
+
+    /// A root of 1 MiB whose entries name a long table.
+    #[test]
+    fn reading_many_long_tables_ends() {
+        let mut memory = Flat(vec![0; 4 << 20]);
+        memory.0[..1 << 20].copy_from_slice(&machine().0);
+        memory.put_table(0x20_0000, b"APIC", &[1; 1 << 18]);
+        memory.0[0x20_0000 + HEADER] ^= 1;
+        memory.put_table(0x10_0000, b"RSDT", &0x20_0000_u32.to_le_bytes().repeat(((1 << 20) - HEADER) / 4));
+        memory.put(0xf_1230 + 16, &0x10_0000_u32.to_le_bytes());
+        memory.0[0xf_1230 + 8] = memory.0[0xf_1230 + 8].wrapping_sub(0x10).wrapping_add(0x40);
+        assert_eq!(Tables::read(&memory), Err("the firmware's ACPI tables name no interrupt controllers (MADT)"));
+    }
+
+    #[test]
+    fn the_dsdt_may_be_above_4_gib() {
+        let mut fadt = vec![0; 244];
+        fadt[64..66].copy_from_slice(&0xb004_u16.to_le_bytes());
+        for (dsdt, extended, is_found) in [(0x3000_u32, 0_u64, true), (0, 0x3000, true), (0x1000, 0x3000, true), (0, 0, false)] {
+            fadt[40..44].copy_from_slice(&dsdt.to_le_bytes());
+            fadt[140..148].copy_from_slice(&extended.to_le_bytes());
+            assert_eq!(power_off(&machine(), &fadt).is_some(), is_found, "{dsdt:#x}, {extended:#x}");
+        }
+    }
+
     #[test]
     fn missing_tables_are_an_error() {
         assert!(Tables::read(&Flat(vec![0; 1 << 20])).is_err());
@@ -412,7 +474,6 @@ mod tests {
         assert!(Tables::read(&memory).is_err());
     }
 
-    /// Each flipped bit, also with a checksum that hides it, yields an error or other contents.
     /// The machine has an ECAM of 256 buses at 0xb0000000, and an IOMMU and an I/O APIC at their usual addresses.
     #[test]
     fn the_chipset_has_no_bars() {
@@ -438,6 +499,7 @@ mod tests {
         }
     }
 
+    /// Each flipped bit, also with a checksum that hides it, yields an error or other contents.
     #[test]
     fn each_flipped_bit() {
         let mut memory = machine();

@@ -10,7 +10,7 @@ use crate::bytes::{u8_at, u16_at, u32_at, u64_at};
 use crate::numa::Numa;
 use crate::serial_tables::{self, Port, Space};
 use crate::srat::{self, Affinity};
-use crate::table::{HEADER, table};
+use crate::table::{HEADER, addresses, table};
 use crate::{MAX_CPUS, Memory};
 
 /// Registers of one redistributor: GICv3's two frames, or GICv4's four, of 64 KiB. Firmware that names them one by one
@@ -68,8 +68,8 @@ impl ArmTables {
         let mut has_madt = false;
         let (mut affinities, mut spaces, mut remapping) = (None, None, None);
         let in_memory = |port: &Port| port.space == Space::Memory;
-        for entry in root.get(HEADER..)?.chunks_exact(8) {
-            let Some(bytes) = u64_at(entry, 0).and_then(|address| table(memory, address)) else { continue };
+        for address in addresses(root, 8) {
+            let Some(bytes) = table(memory, address) else { continue };
             // Tables that are cut short are ignored.
             let _ = match u32_at(bytes, 0) {
                 Some(APIC) => {

@@ -1,6 +1,7 @@
 //! Parsers for what firmware and boot loaders say of the machine: an Arm board's device tree ([`device_tree`],
 //! [`salvage`], [`nodes`]), a PC's ACPI tables ([`acpi`]) and Multiboot information ([`multiboot`], [`multiboot2`]), UEFI's memory map
-//! ([`efi`]) and frame buffers ([`frame_buffer`]), a PC's RAM by these maps ([`ram`]), serial ports ([`serial`],
+//! ([`efi`]) and frame buffers ([`frame_buffer`]), a PC's RAM by these maps ([`ram`]), its BIOS's map ([`e820`]), memory in which tables
+//! may be ([`within`]), serial ports ([`serial`],
 //! [`serial_tables`]), nodes of memory and CPUs ([`numa`]), PCI configuration space ([`mcfg`]) and memory ([`root_bridge`]), and IOMMUs
 //! ([`ivrs`], [`iort`]). UEFI's runtime services ([`runtime`]) keep the figures of a machine that measures ([`figures`]).
 //!
@@ -20,6 +21,7 @@ mod bytes;
 pub mod configuration;
 pub mod described;
 pub mod device_tree;
+pub mod e820;
 pub mod efi;
 pub mod figures;
 #[cfg(test)]
@@ -43,6 +45,7 @@ pub mod serial_tables;
 pub mod srat;
 mod table;
 pub mod tree_writer;
+pub mod within;
 
 /// Maximum number of CPUs that the parsers return.
 pub const MAX_CPUS: usize = 512;

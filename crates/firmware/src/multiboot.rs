@@ -12,14 +12,13 @@ pub const MAGIC: u32 = 0x2bad_b002;
 const HAS_MAP: u32 = 1 << 6;
 /// The largest memory map that is read, in bytes.
 const MAP_MAX: u32 = 64 << 10;
-/// Type of a range of the map: RAM that may be used.
-const RAM: u32 = 1;
 
-/// Returns the entries of the memory map in the information at `info`: ranges of addresses, and whether they are RAM.
+/// Returns the entries of the memory map in the information at `info`: ranges of addresses, and their types in a BIOS's map
+/// ([`e820`](crate::e820)).
 ///
 /// # Errors
 /// A sentence for the operator: the map is missing or not readable.
-pub fn entries(memory: &impl Memory, info: u64) -> Result<impl Iterator<Item = (Range<u64>, bool)> + Clone, &'static str> {
+pub fn entries(memory: &impl Memory, info: u64) -> Result<impl Iterator<Item = (Range<u64>, u32)> + Clone, &'static str> {
     let header = memory.bytes(info, 52).ok_or("the boot loader's information is out of reach")?;
     let word = |at| u32_at(header, at).unwrap_or(0);
     let (flags, length, address) = (word(0), word(44), word(48));
@@ -33,7 +32,7 @@ pub fn entries(memory: &impl Memory, info: u64) -> Result<impl Iterator<Item = (
         let size = u32_at(map, at).filter(|&size| size >= 20)?;
         let (base, length, kind) = (u64_at(map, at + 4)?, u64_at(map, at + 12)?, u32_at(map, at + 20)?);
         at += size as usize + 4;
-        Some((base..base.saturating_add(length), kind == RAM))
+        Some((base..base.saturating_add(length), kind))
     }))
 }
 
@@ -67,7 +66,7 @@ mod tests {
         let map = [entry(0, 0x9_fc00, 1, 20), entry(0xf_0000, 0x1_0000, 2, 24), entry(0x10_0000, 0x700_0000, 1, 24)].concat();
         let memory = information(&map, HAS_MAP);
         let found: Vec<_> = entries(&memory, 0).unwrap().collect();
-        assert_eq!(found, [(0..0x9_fc00, true), (0xf_0000..0x10_0000, false), (0x10_0000..0x710_0000, true)]);
+        assert_eq!(found, [(0..0x9_fc00, 1), (0xf_0000..0x10_0000, 2), (0x10_0000..0x710_0000, 1)]);
     }
 
     #[test]

@@ -13,8 +13,6 @@ pub const MAGIC: u32 = 0x36d7_6289;
 const MOST: u32 = 256 << 10;
 /// Size of the information's header, and that of a tag, in bytes.
 const HEADER: usize = 8;
-/// Type of a range of the map: RAM that may be used.
-const RAM: u32 = 1;
 
 /// Types of tags.
 mod tag {
@@ -55,11 +53,12 @@ impl<'a> Information<'a> {
         }
     }
 
-    /// Returns the entries of the memory map: ranges of addresses, and whether they are RAM.
+    /// Returns the entries of the memory map: ranges of addresses, and their types in a BIOS's map
+    /// ([`e820`](crate::e820)).
     ///
     /// # Errors
     /// A sentence for the operator: there is no map.
-    pub fn entries(self) -> Result<impl Iterator<Item = (Range<u64>, bool)> + Clone + use<'a>, &'static str> {
+    pub fn entries(self) -> Result<impl Iterator<Item = (Range<u64>, u32)> + Clone + use<'a>, &'static str> {
         const LEAST_ENTRY: usize = 24;
         let map = self.tag(tag::MEMORY_MAP).ok_or("the boot loader gave no memory map")?;
         let size = u32_at(map, 0).unwrap_or(0) as usize;
@@ -69,7 +68,7 @@ impl<'a> Information<'a> {
         let entries = map.get(8..).unwrap_or(&[]).chunks_exact(size);
         Ok(entries.filter_map(|entry| {
             let (base, length, kind) = (u64_at(entry, 0)?, u64_at(entry, 8)?, u32_at(entry, 16)?);
-            Some((base..base.saturating_add(length), kind == RAM))
+            Some((base..base.saturating_add(length), kind))
         }))
     }
 
@@ -134,7 +133,7 @@ mod tests {
                 information(&[tag(1, b"words\0"), map(size, &entries), tag(14, b"old"), tag(15, b"new"), screen(32, 1), tag(0, &[])]);
             let read = Information::read(&memory, 0).unwrap();
             let found: Vec<_> = read.entries().unwrap().collect();
-            let expected = entries.map(|(base, length, kind)| (base..base + length, kind == 1));
+            let expected = entries.map(|(base, length, kind)| (base..base + length, kind));
             assert_eq!(found, expected);
             assert_eq!(read.rsdp(), Some(&b"new"[..]));
             let buffer = FrameBuffer { address: 0xfd00_0000, width: 1024, height: 768, stride: 4096 };

@@ -1,7 +1,7 @@
 //! ACPI tables as such (ACPI Specification 6.5, section 5.2.6 "System Description Table Header").
 
 use crate::Memory;
-use crate::bytes::u32_at;
+use crate::bytes::{u32_at, u64_at};
 
 /// The longest table that is read, in bytes.
 const TABLE_MAX: u32 = 1 << 20;
@@ -16,6 +16,15 @@ pub fn table(memory: &impl Memory, address: u64) -> Option<&[u8]> {
     }
     let bytes = memory.bytes(address, length as usize)?;
     (sum(bytes) == 0).then_some(bytes)
+}
+
+/// The most tables of a root that are read: a root of 1 MiB could name as many long tables as take minutes.
+const MOST_TABLES: usize = 512;
+
+/// The tables' addresses in a root table (XSDT, RSDT), whose entries have `size` bytes.
+pub fn addresses(root: &[u8], size: usize) -> impl Iterator<Item = u64> {
+    let entries = root.get(HEADER..).unwrap_or(&[]).chunks_exact(size).take(MOST_TABLES);
+    entries.filter_map(|entry| u64_at(entry, 0).or_else(|| u32_at(entry, 0).map(u64::from)))
 }
 
 /// The sum of all bytes: zero for a table with a valid checksum.

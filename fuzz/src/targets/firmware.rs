@@ -4,10 +4,11 @@ use std::ops::Range;
 
 use dtoolkit::Node;
 use stile_firmware::acpi::Tables;
+use stile_firmware::e820::CHIPSET;
 use stile_firmware::multiboot2::Information;
 use stile_firmware::serial::SerialPort;
 use stile_firmware::serial_tables::{Interrupt, Space};
-use stile_firmware::{MAX_CPUS, Memory, device_tree, multiboot, nodes, ram, salvage};
+use stile_firmware::{MAX_CPUS, Memory, device_tree, e820, multiboot, nodes, ram, salvage};
 use vm_fdt::{FdtReserveEntry, FdtWriter};
 
 use crate::input::Input;
@@ -366,7 +367,11 @@ fn multiboot(bytes: &[u8]) {
 }
 
 /// RAM by a map is pages that no other entry has.
-fn check_ram(bytes: &[u8], entries: impl Iterator<Item = (Range<u64>, bool)> + Clone) {
+fn check_ram(bytes: &[u8], entries: impl Iterator<Item = (Range<u64>, u32)> + Clone) {
+    for range in e820::tables(entries.clone()) {
+        assert!(range.start < range.end && (range.end <= CHIPSET.start || CHIPSET.end <= range.start), "{range:x?}");
+    }
+    let entries = e820::free(entries);
     assert!(entries.clone().count() <= bytes.len() / 24 + 1, "an entry has 24 bytes or more");
     let ram: Vec<_> = ram::ram::<8>(entries.clone(), 1 << 52).into_iter().collect();
     assert!(ram.windows(2).all(|two| two[0].end < two[1].start), "{ram:x?}");

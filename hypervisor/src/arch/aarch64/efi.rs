@@ -24,7 +24,7 @@ use crate::arch::aarch64::host::bulk;
 use crate::arch::aarch64::host::mmu;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
 use crate::efi::files::{read_configuration, read_named};
-use crate::efi::{ACPI, MAP, PAGE, TEXT, exit, fail, figures, find, frame_buffer, memory_map, protocol};
+use crate::efi::{ACPI, MAP, PAGE, TEXT, exit, fail, figures, find, frame_buffer, memory, memory_map, protocol, refuse};
 use crate::once::Once;
 
 core::arch::global_asm!(include_str!("efi.S"));
@@ -78,21 +78,22 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     let boot = unsafe { &*system.boot_services };
     // SAFETY: firmware loaded the image including its header, which has the size at offset 16.
     let size = unsafe { *((image + 16) as *const u64) };
-    let Some(room) = allocate(boot, size) else { return fail(system, "Stile: the firmware has no memory for the image") };
+    let Some(room) = allocate(boot, size) else { return refuse(system, "the firmware has no memory for the image") };
     let Some((map, descriptor_size, _)) = memory_map(boot, room.map) else {
-        return fail(system, "Stile: the firmware has no memory map");
+        return refuse(system, "the firmware has no memory map");
     };
-    let memory = Identity { map, descriptor_size };
+    // SAFETY: boot services have not ended; nothing uses the tables' bytes once `exit` has ended them.
+    let memory = unsafe { memory(map, descriptor_size, None) };
     let (tree, mut tables) = match (find(system, DEVICE_TREE), find(system, ACPI)) {
         (Some(tree), _) => match check_tree(tree) {
             Some(tree) => (Some(tree), None),
-            None => return fail(system, "Stile: the firmware's device tree is malformed, or too long"),
+            None => return refuse(system, "the firmware's device tree is malformed, or too long"),
         },
         (None, Some(root)) => match ArmTables::read(&memory, root as u64) {
             Some(tables) => (None, Some(tables)),
-            None => return fail(system, "Stile: the firmware's ACPI tables are malformed, or have no MADT"),
+            None => return refuse(system, "the firmware's ACPI tables are malformed, or have no MADT"),
         },
-        (None, None) => return fail(system, "Stile: the firmware has neither a device tree nor ACPI tables"),
+        (None, None) => return refuse(system, "the firmware has neither a device tree nor ACPI tables"),
     };
     // SAFETY: source and destination have `size` bytes each: the loaded image, and the pages that `allocate`
     // returned.
@@ -107,7 +108,7 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     let text = read_configuration(boot, handle, text).and_then(|length| text.get(..length));
     let medium = text.map(|text| BootMedium { text, files: read_named(boot, handle, text, mmu::reach() - 1) });
     let Some((map, descriptor_size)) = exit(boot, handle, room.map) else {
-        return fail(system, "Stile: the firmware did not end its boot services");
+        return refuse(system, "the firmware did not end its boot services");
     };
     // SAFETY: `allocate` reserved these bytes, and nothing else refers to them.
     let to = unsafe { slice::from_raw_parts_mut(room.tree as *mut u8, TREE as usize) };
@@ -136,22 +137,6 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     // SAFETY: image, tree and this code are clean to the point of coherency, the CPU is at EL2, and memory is
     // identity-mapped.
     unsafe { efi_leave(room.tree, room.image) }
-}
-
-/// The memory of firmware's map, identity-mapped by firmware: a table at a wrong address is absent, and does not fault.
-struct Identity<'a> {
-    map: &'a [u8],
-    descriptor_size: usize,
-}
-
-impl Memory for Identity<'_> {
-    fn bytes(&self, address: u64, len: usize) -> Option<&[u8]> {
-        let end = address.checked_add(len as u64)?;
-        let is_memory = address != 0 && efi::is_mapped(self.map, self.descriptor_size, address..end);
-        // SAFETY: the bytes are in memory of firmware's map, which firmware maps (UEFI Specification, 2.3.6 AArch64 Platforms), and
-        // boot services have not ended.
-        is_memory.then(|| unsafe { slice::from_raw_parts(address as *const u8, len) })
-    }
 }
 
 /// Returns the device tree at an address, if it is well-formed.

@@ -2,12 +2,12 @@
 //! copy at the link address beside firmware's own mappings; from here it continues in `boot.S`.
 
 use core::cell::UnsafeCell;
-use core::slice;
 
 use stile_firmware::acpi::Tables;
 use stile_firmware::configuration::BootMedium;
+use stile_firmware::e820::BIOS;
+use stile_firmware::efi;
 use stile_firmware::runtime::Runtime;
-use stile_firmware::{Memory, efi};
 use uefi_raw::table::boot::{AllocateType, BootServices, MemoryType};
 use uefi_raw::table::system::SystemTable;
 use uefi_raw::{Handle, Status};
@@ -16,7 +16,7 @@ use super::host::board::{self, Board, LOW};
 use super::host::instructions::cpuid;
 use super::host::mmu;
 use crate::efi::files::{read_configuration, read_named};
-use crate::efi::{ACPI, MAP, PAGE, TEXT, exit, fail, figures, find, frame_buffer};
+use crate::efi::{ACPI, MAP, PAGE, TEXT, exit, figures, find, frame_buffer, memory, memory_map, refuse};
 use crate::once::Once;
 
 core::arch::global_asm!(include_str!("efi.S"));
@@ -62,29 +62,31 @@ unsafe extern "C" fn efi_main(handle: Handle, system: &SystemTable, image: u64) 
     let boot = unsafe { &*system.boot_services };
     if cpuid(0x8000_0001, 0).edx & EXECUTE_DISABLE == 0 {
         // Later only the first serial port would show this (boot.S).
-        return fail(system, "Stile: the CPU has no execute-disable bit, or the firmware hides it");
+        return refuse(system, "the CPU has no execute-disable bit, or the firmware hides it");
     }
-    let Some(root) = find(system, ACPI) else { return fail(system, "Stile: the firmware has no ACPI tables") };
-    let tables = match Tables::read_at(&Identity, root as u64) {
-        Ok(tables) => tables,
-        Err(what) => return fail(system, what),
-    };
+    let Some(root) = find(system, ACPI) else { return refuse(system, "the firmware has no ACPI tables") };
     let Some(trampoline) = allocate(boot, LOW - 1, PAGE) else {
-        return fail(system, "Stile: the firmware has no memory below 1 MiB, where other CPUs start");
+        return refuse(system, "the firmware has no memory below 1 MiB, where other CPUs start");
     };
-    let Some(map) = allocate(boot, u64::MAX, MAP as u64) else { return fail(system, "Stile: the firmware has no memory left") };
+    let Some(buffer) = allocate(boot, u64::MAX, MAP as u64) else { return refuse(system, "the firmware has no memory left") };
+    let Some((map, descriptor, _)) = memory_map(boot, buffer) else { return refuse(system, "the firmware has no memory map") };
+    // SAFETY: boot services have not ended, and firmware of 64 bits maps the first 4 GiB; `tables` has copies.
+    let tables = match Tables::read_at(&unsafe { memory(map, descriptor, Some(BIOS)) }, root as u64) {
+        Ok(tables) => tables,
+        Err(what) => return refuse(system, what),
+    };
     let frame_buffer = frame_buffer(boot);
     // SAFETY: nothing refers to the buffer yet, and nothing writes to it later.
-    let buffer: &'static mut [u8] = unsafe { &mut *TEXT_BUFFER.0.get() };
-    let set_variable = figures::deliver(system, boot, handle, buffer);
-    let length = read_configuration(boot, handle, buffer);
-    let buffer: &'static [u8] = buffer;
-    let text = length.and_then(|length| buffer.get(..length));
+    let text: &'static mut [u8] = unsafe { &mut *TEXT_BUFFER.0.get() };
+    let set_variable = figures::deliver(system, boot, handle, text);
+    let length = read_configuration(boot, handle, text);
+    let text: &'static [u8] = text;
+    let text = length.and_then(|length| text.get(..length));
     // RAM beyond is not Stile's (`board::ram`).
     let last = mmu::first_mapped() - 1;
     let medium = text.map(|text| BootMedium { text, files: read_named(boot, handle, text, last) });
-    let Some((map, descriptor)) = exit(boot, handle, map) else {
-        return fail(system, "Stile: the firmware did not end its boot services");
+    let Some((map, descriptor)) = exit(boot, handle, buffer) else {
+        return refuse(system, "the firmware did not end its boot services");
     };
     if let Some(runtime) = figures::runtime(set_variable, map, descriptor) {
         RUNTIME.set(runtime);
@@ -94,17 +96,6 @@ unsafe extern "C" fn efi_main(handle: Handle, system: &SystemTable, image: u64) 
     BOARD.set(Board { ram, tables, trampoline, frame_buffer, medium });
     // SAFETY: boot services have ended, and the image is at this address.
     unsafe { efi_leave(image) }
-}
-
-/// Identity mapping, as set up by firmware.
-struct Identity;
-
-impl Memory for Identity {
-    fn bytes(&self, address: u64, len: usize) -> Option<&[u8]> {
-        // SAFETY: firmware's tables give addresses of memory. A wrong address faults into firmware's exception
-        // handler, which reports it.
-        (address != 0).then(|| unsafe { slice::from_raw_parts(address as *const u8, len) })
-    }
 }
 
 /// Allocates memory that ends at or below an address.

@@ -5,7 +5,8 @@ use stile_firmware::acpi::Tables;
 use stile_firmware::configuration::BootMedium;
 use stile_firmware::frame_buffer::FrameBuffer;
 use stile_firmware::multiboot2::{self, Information};
-use stile_firmware::{Memory, multiboot, ram};
+use stile_firmware::within::Within;
+use stile_firmware::{Memory, e820, multiboot, ram};
 use stile_paging::PAGE_SIZE;
 
 use super::mmu;
@@ -47,13 +48,14 @@ pub struct Board {
     pub medium: Option<BootMedium<'static>>,
 }
 
-/// Physical memory that the boot tables map.
+/// Physical memory that the boot tables map, without the image.
+#[derive(Clone, Copy)]
 struct Mapped;
 
 impl Memory for Mapped {
     fn bytes(&self, address: u64, len: usize) -> Option<&[u8]> {
-        let end = address.checked_add(len as u64)?;
-        if end > mmu::first_mapped() {
+        let (end, image) = (address.checked_add(len as u64)?, mmu::image());
+        if end > mmu::first_mapped() || (image.start < end && address < image.end) {
             return None;
         }
         // SAFETY: the boot tables map it; firmware and loader no longer modify it, and Stile has written only its
@@ -74,12 +76,18 @@ impl Board {
     /// A description of what is missing.
     pub fn new(magic: u32, info: u64) -> Result<Board, &'static str> {
         let (ram, tables, frame_buffer) = match magic {
-            multiboot::MAGIC => (ram(multiboot::entries(&Mapped, info)?), Tables::read(&Mapped)?, None),
+            multiboot::MAGIC => {
+                let entries = multiboot::entries(&Mapped, info)?;
+                let memory = Within::new(Mapped, e820::tables(entries.clone()));
+                (ram(e820::free(entries)), Tables::read(&memory)?, None)
+            }
             multiboot2::MAGIC => {
                 let information = Information::read(&Mapped, info)?;
+                let entries = information.entries()?;
+                let memory = Within::new(Mapped, e820::tables(entries.clone()));
                 // UEFI firmware leaves the root pointer where only the loader finds it.
-                let tables = information.rsdp().map_or_else(|| Tables::read(&Mapped), |rsdp| Tables::read_by(&Mapped, rsdp))?;
-                (ram(information.entries()?), tables, information.frame_buffer())
+                let tables = information.rsdp().map_or_else(|| Tables::read(&memory), |rsdp| Tables::read_by(&memory, rsdp))?;
+                (ram(e820::free(entries)), tables, information.frame_buffer())
             }
             _ => return Err("it was not started by UEFI firmware or a Multiboot loader, such as GRUB"),
         };
