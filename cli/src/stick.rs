@@ -173,7 +173,7 @@ pub fn write_pc(file: &mut File, contents: Contents<'_>) -> Result<u64> {
     let [efi, image, iso] = ["efi.img", "image", "stick.iso"].map(|name| files.path().join(name));
     std::io::copy(&mut volume(Arch::X86_64, contents.partition(), contents)?, &mut File::create(&efi)?)?;
     fs::write(&image, contents.program)?;
-    bochs::write_iso(&image, &bochs::Boot::default(), Some(&efi), &iso)?;
+    bochs::write_iso(&image, &bochs::Boot::Multiboot2, Some(&efi), &iso)?;
     Ok(std::io::copy(&mut File::open(iso)?, file)?)
 }
 

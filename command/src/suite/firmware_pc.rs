@@ -80,27 +80,32 @@ pub const WRITABLE_DISK: [&str; 4] = ["-device", "virtio-blk-pci,drive=stick,rom
 pub const CD: [&str; 4] = ["-device", "ide-cd,drive=stick", "-drive", "if=none,id=stick,media=cdrom,format=raw,readonly=on,file="];
 
 /// A folder as a disk, which the emulator makes of it.
-pub const FOLDER: [&str; 4] = ["-device", "virtio-blk-pci,drive=stick,romfile=", "-drive", "if=none,id=stick,format=raw,readonly=on,file=fat:"];
+pub const FOLDER: [&str; 4] =
+    ["-device", "virtio-blk-pci,drive=stick,romfile=", "-drive", "if=none,id=stick,format=raw,readonly=on,file=fat:"];
 
-/// Firmware starts Stile from a disk and from a CD-ROM. Its log is on the serial line and on the screen, where it stays. So does a BIOS, without a
-/// screen.
+/// Firmware starts Stile from a disk and from a CD-ROM. Its log is on the serial line and on the screen, where it stays. So does a BIOS, with
+/// a screen and without.
 fn starts() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let image = image(dir.path(), "vmx", &[])?;
+    let lines = ["Stile ", NEITHER, "The machine stays on, so that this can be read."];
     for (media, name) in [(DISK, "disk"), (CD, "cd")] {
         let dir = dir.path().join(name);
         fs::create_dir(&dir)?;
         let mut machine = Machine::start(&dir, &PLAIN, media, &image, &["-device", "VGA,romfile="])?;
         machine.wait_for(NEITHER).with_context(|| format!("from a {name}"))?;
-        let lines = ["Stile ", NEITHER, "The machine stays on, so that this can be read."];
         machine.retry(|| screen::check(&dir, &lines))?;
     }
-    for (media, name) in [(DISK, "bios-disk"), (CD, "bios-cd")] {
+    for (media, name, has_screen) in [(DISK, "bios-disk", false), (CD, "bios-cd", true)] {
         let dir = dir.path().join(name);
         fs::create_dir(&dir)?;
-        let mut machine = Machine::start(&dir, &BIOS, media, &image, &[])?;
+        let mut machine = Machine::start(&dir, &BIOS, media, &image, if has_screen { &["-vga", "std"] } else { &[] })?;
         machine.wait_for(NEITHER).with_context(|| format!("from a {name}"))?;
-        machine.wait_for_end()?;
+        if has_screen {
+            machine.retry(|| screen::check(&dir, &lines))?;
+        } else {
+            machine.wait_for_end()?;
+        }
     }
     Ok(())
 }

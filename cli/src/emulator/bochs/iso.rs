@@ -18,6 +18,8 @@ pub const PACKAGES: &str = "grub-common grub-pc-bin xorriso mtools";
 pub enum Boot {
     /// Multiboot, with this command line. Stile's image includes its virtual machines: no modules are loaded.
     Multiboot(String),
+    /// Multiboot 2, with a frame buffer if the machine has one, on which Stile shows its log.
+    Multiboot2,
     /// By the Linux boot protocol, with this command line and this initial RAM file system.
     Linux(String, PathBuf),
 }
@@ -33,6 +35,7 @@ impl Boot {
     fn configuration(&self) -> (String, &'static str) {
         let (load, modules) = match self {
             Self::Multiboot(arguments) => (format!("multiboot /boot/image {arguments}"), "multiboot"),
+            Self::Multiboot2 => ("insmod vbe\nmultiboot2 /boot/image".to_owned(), "multiboot2 vbe"),
             Self::Linux(arguments, _) => (format!("linux /boot/image {arguments}\ninitrd /boot/initrd"), "linux"),
         };
         (format!("set timeout=0\n{load}\nboot\n"), modules)
