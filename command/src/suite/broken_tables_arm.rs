@@ -10,9 +10,8 @@ use anyhow::{Context, Result, bail};
 
 use super::broken_tables::{HEADER, REFUSED, ROOT_POINTER, Random, change, read, runs_or_refuses, word};
 use super::debugger::{Debugger, PC, X1};
-use super::firmware_pc::{Firmware, Machine, make};
+use super::firmware_pc::{Firmware, Machine, edk2, make};
 use stile::config::Arch;
-use stile::debian;
 use stile::programs::{PASSED, Programs};
 
 /// The test's name.
@@ -56,7 +55,7 @@ fn boot_all() -> Result<()> {
     let mut image = fs::read(&file)?;
     let original = STAY.insert(&mut image)?;
     fs::write(&file, image)?;
-    let firmware = debian::tree(Arch::Aarch64, &["qemu-efi-aarch64"])?.join("usr/share/qemu-efi-aarch64/QEMU_EFI.fd").display().to_string();
+    let firmware = edk2()?;
     for boot in 0..BOOTS {
         let mut changes = Vec::new();
         // One after the other: a message names the boot.

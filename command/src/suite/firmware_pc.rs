@@ -219,6 +219,14 @@ pub fn make(dir: &Path, arguments: &[&OsStr]) -> Result<()> {
     Ok(())
 }
 
+/// Debian's EDK2 for QEMU's Arm board.
+///
+/// # Errors
+/// The package can't be fetched.
+pub fn edk2() -> Result<String> {
+    Ok(debian::tree(Arch::Aarch64, &["qemu-efi-aarch64"])?.join("usr/share/qemu-efi-aarch64/QEMU_EFI.fd").display().to_string())
+}
+
 /// Debian's package with the firmware.
 fn tree() -> Result<PathBuf> {
     debian::tree(Arch::X86_64, &["ovmf"])

@@ -11,10 +11,9 @@ use fatfs::{FileSystem, FsOptions};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::firmware_pc::{AMD_V, DISK, Firmware, Machine, PLAIN};
+use super::firmware_pc::{AMD_V, DISK, Firmware, Machine, PLAIN, edk2};
 use super::screen;
 use stile::config::Arch;
-use stile::debian;
 use stile::programs::{PASSED, Programs};
 
 /// A test: the error is for people.
@@ -56,7 +55,7 @@ fn kernel_on_a_pc() -> Result<()> {
 }
 
 fn with_edk2(run: impl FnOnce(&Firmware<'_>) -> Result<()>) -> Result<()> {
-    let firmware = debian::tree(Arch::Aarch64, &["qemu-efi-aarch64"])?.join("usr/share/qemu-efi-aarch64/QEMU_EFI.fd").display().to_string();
+    let firmware = edk2()?;
     let arguments = ["-M", "virt,virtualization=on,gic-version=3", "-bios", &firmware, "-device", "ramfb"];
     run(&Firmware { program: "qemu-system-aarch64", files: None, arguments: &arguments, cpu: "max" })
 }

@@ -39,6 +39,8 @@ pub const NAMES: &[&str] = &[
     "firmware/bench",
     "firmware/distant-redistributors",
     "firmware/flash-as-distributor",
+    "firmware/iso",
+    "firmware/netboot",
     "firmware/pc-bench",
     "firmware/pc-five-levels-uefi",
     "firmware/pc-multiboot2",
