@@ -27,6 +27,9 @@ pub const PAGE: u64 = 4096;
 /// Size reserved for the memory map: EDK2's has some 100 descriptors of 48 bytes.
 pub const MAP: usize = 64 << 10;
 
+/// Time in which a message on the screen can be read, in microseconds.
+const READING: usize = 15_000_000;
+
 /// Size of a buffer for the file: the longest, and a byte by which longer ones are known.
 pub const TEXT: usize = LONGEST + 1;
 
@@ -119,9 +122,16 @@ pub fn refuse(system: &SystemTable, why: &str) -> Status {
     fail(system, why)
 }
 
-/// Reports on firmware's console why Stile cannot start, and returns to firmware.
+/// Reports on firmware's console why Stile cannot start, and returns to firmware, which tries the next boot option. Firmware clears its
+/// screen then: on a machine with a [`frame_buffer`], the message stays for [`READING`].
 pub fn fail(system: &SystemTable, why: &str) -> Status {
     write_text(system, why.bytes().chain(*b"\r\n").map(u16::from));
+    // SAFETY: Stile has not started, so that boot services have not ended and their table is valid.
+    let boot = unsafe { &*system.boot_services };
+    if frame_buffer(boot).is_some() {
+        // SAFETY: as above. Stall has no memory operand and returns after the time.
+        let _ = unsafe { (boot.stall)(READING) };
+    }
     Status::UNSUPPORTED
 }
 

@@ -63,7 +63,11 @@ fn arm<'a>(arguments: &'a [&'a str]) -> Firmware<'a> {
     Firmware { program: "qemu-system-aarch64", files: None, arguments, cpu: "max" }
 }
 
-fn make_for_arm(dir: &Path, arguments: &[&OsStr]) -> Result<()> {
+/// Makes an image with a guest for Arm by `stile image`.
+///
+/// # Errors
+/// The guest does not compile, or the image can't be made.
+pub fn make_for_arm(dir: &Path, arguments: &[&OsStr]) -> Result<()> {
     let kernel = Programs::build(Arch::Aarch64)?.path("psci")?;
     let machine = ["--vcpus", "2", "--memory", "64M", "--append", "stile only=version", "--kernel", &kernel].map(OsStr::new);
     make(dir, &[&machine, arguments].concat())

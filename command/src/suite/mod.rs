@@ -21,6 +21,7 @@ mod devices;
 mod direct;
 mod disk;
 mod disturbed;
+mod early_refusal;
 mod figure;
 mod firmware;
 mod firmware_pc;
@@ -126,6 +127,8 @@ fn emulated([arm, pc]: &[Programs; 2]) -> Result<Vec<Test>> {
     tests.extend(broken_trees::all(arm)?);
     tests.extend(boards::TESTS.map(|(name, test)| Test::new(name, Arch::Aarch64, in_words(test))));
     let (name, test) = secure_sgis::TEST;
+    tests.push(Test::new(name, Arch::Aarch64, in_words(test)));
+    let (name, test) = early_refusal::TEST;
     tests.push(Test::new(name, Arch::Aarch64, in_words(test)));
     let (name, test) = u_boot::TEST;
     tests.push(Test::new(name, Arch::Aarch64, in_words(test)));

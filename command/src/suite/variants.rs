@@ -38,6 +38,7 @@ pub const NAMES: &[&str] = &[
     "disk/data-survives",
     "firmware/bench",
     "firmware/distant-redistributors",
+    "firmware/early-refusal",
     "firmware/flash-as-distributor",
     "firmware/iso",
     "firmware/netboot",
