@@ -6,13 +6,17 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::firmware_pc::{Firmware, Machine, Run, edk2, make};
+use super::firmware_pc::{AMD_V, Firmware, Machine, PLAIN, Run, edk2, make, make_with};
 use super::http_boot;
 use stile::config::Arch;
 use stile::programs::{PASSED, Programs};
 
 /// The tests' names, and the tests.
-pub const TESTS: [(&str, Arch, Run); 2] = [("firmware/iso", Arch::Aarch64, cd_on_arm), ("firmware/netboot", Arch::Aarch64, network_on_arm)];
+pub const TESTS: [(&str, Arch, Run); 3] = [
+    ("firmware/iso", Arch::Aarch64, cd_on_arm),
+    ("firmware/netboot", Arch::Aarch64, network_on_arm),
+    ("firmware/pc-netboot", Arch::X86_64, network_on_a_pc),
+];
 
 /// A CD-ROM at a SCSI or a USB controller, as the emulator's arguments, which the file follows.
 const SCSI_CD: [&str; 4] = ["-device", "scsi-cd,drive=stick", "-drive", CD];
@@ -42,6 +46,14 @@ fn network_on_arm() -> Result<()> {
     make_for_arm(dir.path(), &["--netboot".as_ref(), dir.path().as_os_str()])?;
     let firmware = edk2()?;
     boots_by_network(dir.path(), &arm(&["-M", TREE, "-bios", &firmware]), &arm(&["-M", ACPI, "-bios", &firmware]))
+}
+
+/// With AMD-V, on which the image runs a guest.
+fn network_on_a_pc() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    make_with(dir.path(), "pc", &["--netboot".as_ref(), dir.path().as_os_str(), "--append".as_ref(), "only=multiboot".as_ref()])?;
+    let board = Firmware { cpu: AMD_V, ..PLAIN };
+    boots_by_network(dir.path(), &board, &board)
 }
 
 /// Boots one machine by PXE, and one by HTTP, with the program for network boot in `dir`.

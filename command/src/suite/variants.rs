@@ -45,6 +45,7 @@ pub const NAMES: &[&str] = &[
     "firmware/pc-bench",
     "firmware/pc-five-levels-uefi",
     "firmware/pc-multiboot2",
+    "firmware/pc-netboot",
     "firmware/pc-stick",
     "firmware/pc-stick-kernel",
     "firmware/pc-vmx-locked",
