@@ -19,9 +19,9 @@ pub enum Input {
     Line(Vec<u8>),
     /// The serial line is closed: the emulator is ending.
     LineEnd,
-    /// Bytes of the emulator's standard error.
+    /// Bytes of the emulator's standard error, or a line about its disks.
     Errors(Vec<u8>),
-    /// The emulator's standard error is closed.
+    /// A source of [`Input::Errors`] has ended.
     ErrorsEnd,
     /// Bytes of standard input.
     Keyboard(Vec<u8>),
@@ -34,7 +34,7 @@ pub enum Input {
 }
 
 /// Capacity of the input queue. A full queue blocks the emulator, so that memory stays bounded.
-const WAITING: usize = 64;
+pub const WAITING: usize = 64;
 
 /// Maximum number of bytes on their way to the guests: above it, piped standard input is not read.
 const OUTSTANDING: usize = 64 * 1024;

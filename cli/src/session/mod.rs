@@ -15,6 +15,7 @@ mod hold;
 mod holds;
 mod input;
 mod keys;
+mod last_errors;
 mod leaving;
 mod line;
 mod lines;
@@ -72,6 +73,7 @@ use clients::Control;
 use console::Console;
 use hold::Hold;
 use input::{Input, Inputs, Keyboard};
+use last_errors::{ErrorSource, LastErrors};
 use leaving::Leaving;
 use line::Line;
 use logs::Logs;
@@ -236,9 +238,11 @@ pub fn run(mut request: Request, signals: Signals) -> Result<u8> {
         None => Keyboard::Piped,
     };
     let inputs = Inputs::start(signals, pipes, keyboard);
+    // One is the emulator's standard error.
+    let error_sources = 1 + usize::from(request.disk_errors.is_some());
     if let Some(errors) = request.disk_errors {
-        let report = inputs.reporter();
-        errors.watch(move |line| report.send(Input::Errors(format!("{line}\n").into_bytes())).is_ok())?;
+        let source = ErrorSource(inputs.reporter());
+        errors.watch(move |line| source.report(&line))?;
     }
     let control = match request.claim {
         Some(claim) => {
@@ -276,7 +280,7 @@ pub fn run(mut request: Request, signals: Signals) -> Result<u8> {
         waiting_end: false,
         errors: Vec::new(),
         last_error: String::new(),
-        errors_end: false,
+        error_sources,
         inputs,
         emulator,
         asked: Asked::Nothing,
@@ -371,8 +375,8 @@ struct Session<'a> {
     errors: Vec<u8>,
     /// The last line of that output.
     last_error: String,
-    /// Whether that output has ended.
-    errors_end: bool,
+    /// Number of sources of such output that have not ended.
+    error_sources: usize,
     inputs: Inputs,
     /// `None` for a board.
     emulator: Option<Emulator>,
@@ -458,7 +462,7 @@ impl Session<'_> {
             }
             Input::LineEnd => return Ok(Some(self.emulator_end())),
             Input::Errors(bytes) => self.errors(&bytes),
-            Input::ErrorsEnd => self.errors_end = true,
+            Input::ErrorsEnd => self.error_sources -= 1,
             Input::Keyboard(bytes) if self.interactive => return self.keys(&bytes),
             Input::Keyboard(bytes) => {
                 let count = bytes.len();
@@ -494,21 +498,16 @@ impl Session<'_> {
     /// Reaps the emulator after its line was closed.
     fn emulator_end(&mut self) -> End {
         // Its last output may still be in flight, for long on a busy host.
-        let until = Instant::now() + GRACE;
-        while !self.errors_end
-            && let Ok(input) = self.inputs.inputs.recv_timeout(until.saturating_duration_since(Instant::now()))
-        {
-            match input {
-                Input::Errors(bytes) => self.errors(&bytes),
-                Input::ErrorsEnd => self.errors_end = true,
-                _ => {}
-            }
+        let mut last = LastErrors::new(self.error_sources, Instant::now() + GRACE);
+        while let Some(bytes) = last.next(&self.inputs.inputs) {
+            self.errors(&bytes);
         }
+        self.error_sources = last.open;
         if !self.errors.is_empty() {
             self.errors(b"\n");
         }
         let Some(emulator) = &mut self.emulator else { return End::Disconnected };
-        match emulator.wait(until.saturating_duration_since(Instant::now())) {
+        match emulator.wait(last.until.saturating_duration_since(Instant::now())) {
             Some(status) if emulator.is_success(status) => End::Emulator(None),
             Some(status) if self.last_error.is_empty() => End::Emulator(Some(status.to_string())),
             Some(_) => End::Emulator(Some(std::mem::take(&mut self.last_error))),
