@@ -5,7 +5,6 @@ use stile_firmware::acpi::Tables;
 use stile_firmware::configuration::BootMedium;
 use stile_firmware::frame_buffer::FrameBuffer;
 use stile_firmware::multiboot2::{self, Information};
-use stile_firmware::within::Within;
 use stile_firmware::{Memory, e820, multiboot, ram};
 use stile_paging::PAGE_SIZE;
 
@@ -78,13 +77,13 @@ impl Board {
         let (ram, tables, frame_buffer) = match magic {
             multiboot::MAGIC => {
                 let entries = multiboot::entries(&Mapped, info)?;
-                let memory = Within::new(Mapped, e820::tables(entries.clone()));
+                let memory = e820::within(Mapped, entries.clone());
                 (ram(e820::free(entries)), Tables::read(&memory)?, None)
             }
             multiboot2::MAGIC => {
                 let information = Information::read(&Mapped, info)?;
                 let entries = information.entries()?;
-                let memory = Within::new(Mapped, e820::tables(entries.clone()));
+                let memory = e820::within(Mapped, entries.clone());
                 // UEFI firmware leaves the root pointer where only the loader finds it.
                 let tables = information.rsdp().map_or_else(|| Tables::read(&memory), |rsdp| Tables::read_by(&memory, rsdp))?;
                 (ram(e820::free(entries)), tables, information.frame_buffer())
