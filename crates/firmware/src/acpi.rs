@@ -13,8 +13,11 @@ use crate::numa::Numa;
 use crate::serial::Kind;
 use crate::serial_tables::{self, Interrupt, Port};
 use crate::srat::{self, Affinity};
-use crate::table::{HEADER, addresses, sum, table};
+use crate::table::{self, APIC, DBG2, FACP, HEADER, MCFG, SPCR, SRAT, is_root_pointer, name, root_pointer, wanted};
 use crate::{MAX_CPUS, Memory};
+
+/// I/O Virtualization Reporting Structure.
+const IVRS: u32 = name(*b"IVRS");
 
 /// An I/O APIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,9 +85,7 @@ impl Tables {
     /// # Errors
     /// See [`read`](Self::read).
     pub fn read_at(memory: &impl Memory, rsdp: u64) -> Result<Self, &'static str> {
-        // Version 1 is 20 bytes long.
-        let rsdp = memory.bytes(rsdp, 36).or_else(|| memory.bytes(rsdp, 20));
-        Self::read_by(memory, rsdp.unwrap_or(&[]))
+        Self::from_root(memory, root_pointer(memory, rsdp))
     }
 
     /// Parses the tables that a root pointer (RSDP) names: boot loaders pass a copy of it.
@@ -92,7 +93,7 @@ impl Tables {
     /// # Errors
     /// See [`read`](Self::read).
     pub fn read_by(memory: &impl Memory, rsdp: &[u8]) -> Result<Self, &'static str> {
-        Self::from_root(memory, Some(rsdp).filter(|bytes| is_rsdp(bytes)))
+        Self::from_root(memory, Some(rsdp).filter(|bytes| is_root_pointer(bytes)))
     }
 
     /// Whether a range of physical addresses has registers by which a PC is controlled: I/O APICs, local APICs, timers and
@@ -107,35 +108,32 @@ impl Tables {
 
     fn from_root(memory: &impl Memory, rsdp: Option<&[u8]>) -> Result<Self, &'static str> {
         let rsdp = rsdp.ok_or("the firmware has no ACPI tables")?;
-        let mut roots = roots(rsdp).into_iter().flatten();
-        let root = roots.find_map(|(address, name, size)| Some((table(memory, address).filter(|bytes| bytes.starts_with(name))?, size)));
-        let (root, size) = root.ok_or("the ACPI tables' root can't be read")?;
+        let root = table::root(memory, rsdp).ok_or("the ACPI tables' root can't be read")?;
         let mut tables = Self::default();
-        // Of several tables with one name, the first one counts.
-        let mut read = Vec::<[u8; 4], 8>::new();
-        for address in addresses(root, size) {
-            let Some(bytes) = table(memory, address) else { continue };
-            let Some(name) = bytes.first_chunk::<4>().filter(|name| !read.contains(name)) else { continue };
+        let mut has_madt = false;
+        for (name, bytes) in wanted(memory, root, &[APIC, SRAT, SPCR, DBG2, MCFG, IVRS, FACP]) {
             match name {
-                b"APIC" => tables.read_madt(bytes),
-                b"SRAT" => srat::visit(bytes, |affinity, node| match affinity {
+                APIC => {
+                    has_madt = true;
+                    tables.read_madt(bytes);
+                }
+                SRAT => srat::visit(bytes, |affinity, node| match affinity {
                     Affinity::Memory(range) => tables.numa.add_memory(range, node),
                     Affinity::Apic(id) => tables.numa.add_cpu(id.into(), node),
                     Affinity::Uid(_) => {}
                 }),
-                b"SPCR" => tables.console = serial_tables::of_spcr(bytes, is_compatible),
-                b"DBG2" => tables.debug_port = serial_tables::of_dbg2(bytes, is_compatible),
-                b"MCFG" => tables.configuration_spaces = mcfg::read(bytes),
-                b"IVRS" => tables.ivrs = ivrs::read(bytes),
-                b"FACP" => {
+                SPCR => tables.console = serial_tables::of_spcr(bytes, is_compatible),
+                DBG2 => tables.debug_port = serial_tables::of_dbg2(bytes, is_compatible),
+                MCFG => tables.configuration_spaces = mcfg::read(bytes),
+                IVRS => tables.ivrs = ivrs::read(bytes),
+                FACP => {
                     tables.power_off = power_off(memory, bytes);
                     tables.timer = timer(bytes);
                 }
-                _ => continue,
+                _ => {}
             }
-            let _ = read.push(*name);
         }
-        if read.contains(b"APIC") { Ok(tables) } else { Err("the firmware's ACPI tables name no interrupt controllers (MADT)") }
+        if has_madt { Ok(tables) } else { Err("the firmware's ACPI tables name no interrupt controllers (MADT)") }
     }
 
     /// Parses the Multiple APIC Description Table.
@@ -207,22 +205,8 @@ fn root(memory: &impl Memory) -> Option<&[u8]> {
     let areas = [(extended, 1024), (BIOS.start, (BIOS.end - BIOS.start) as usize)];
     areas.into_iter().filter(|&(start, _)| start != 0).find_map(|(start, len)| {
         let area = memory.bytes(start, len)?;
-        (0..len).step_by(16).filter_map(|at| area.get(at..)).find(|bytes| is_rsdp(bytes))
+        (0..len).step_by(16).filter_map(|at| area.get(at..)).find(|bytes| is_root_pointer(bytes))
     })
-}
-
-/// A root table: its address, its name, and the size of its entries in bytes.
-type Root = (u64, &'static [u8; 4], usize);
-
-/// Returns the root tables that a root pointer names, the best one first.
-fn roots(rsdp: &[u8]) -> [Option<Root>; 2] {
-    let is_extended = u8_at(rsdp, 15).is_some_and(|revision| revision >= 2) && rsdp.get(..36).is_some_and(|all| sum(all) == 0);
-    let xsdt = u64_at(rsdp, 24).filter(|_| is_extended).map(|xsdt| (xsdt, b"XSDT", 8));
-    [xsdt, u32_at(rsdp, 16).map(|rsdt| (rsdt.into(), b"RSDT", 4))]
-}
-
-fn is_rsdp(bytes: &[u8]) -> bool {
-    bytes.starts_with(b"RSD PTR ") && bytes.get(..20).is_some_and(|first| sum(first) == 0)
 }
 
 /// Returns the port of the power management timer: PM_TMR_BLK of the Fixed ACPI Description Table, or else X_PM_TMR_BLK.
@@ -238,7 +222,7 @@ fn power_off(memory: &impl Memory, fadt: &[u8]) -> Option<PowerOff> {
     const SLP_EN: u16 = 1 << 13;
     // DSDT, or else X_DSDT.
     let dsdt = [u32_at(fadt, 40).map(u64::from), u64_at(fadt, 140)].into_iter().flatten();
-    let dsdt = dsdt.filter_map(|address| table(memory, address)).find(|bytes| bytes.starts_with(b"DSDT"))?;
+    let dsdt = dsdt.filter_map(|address| table::table(memory, address)).find(|bytes| bytes.starts_with(b"DSDT"))?;
     let types = soft_off(dsdt)?;
     let register = |at: usize, kind: u8| {
         let port = u16::try_from(u32_at(fadt, at)?).ok().filter(|&port| port != 0)?;
@@ -281,6 +265,7 @@ fn soft_off(dsdt: &[u8]) -> Option<[u8; 2]> {
 mod tests {
     use super::*;
     use crate::flat::Flat;
+    use crate::table::sum;
     use proptest::prelude::*;
     use std::vec;
 

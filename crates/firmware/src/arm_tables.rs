@@ -10,7 +10,7 @@ use crate::bytes::{u8_at, u16_at, u32_at, u64_at};
 use crate::numa::Numa;
 use crate::serial_tables::{self, Port, Space};
 use crate::srat::{self, Affinity};
-use crate::table::{HEADER, addresses, table};
+use crate::table::{APIC, DBG2, FACP, HEADER, MCFG, SPCR, SRAT, name, root, root_pointer, wanted};
 use crate::{MAX_CPUS, Memory};
 
 /// Registers of one redistributor: GICv3's two frames, or GICv4's four, of 64 KiB. Firmware that names them one by one
@@ -18,6 +18,10 @@ use crate::{MAX_CPUS, Memory};
 const REDISTRIBUTOR: u64 = 2 << 16;
 /// Maximum number of ITSs that are read.
 const MOST_ITS: usize = 16;
+
+/// Generic Timer Description Table, and I/O Remapping Table.
+const GTDT: u32 = name(*b"GTDT");
+const IORT: u32 = name(*b"IORT");
 
 /// Private peripheral interrupts.
 const PPIS: Range<u32> = 16..32;
@@ -63,40 +67,39 @@ pub struct ArmTables {
 impl ArmTables {
     /// Parses the tables whose root pointer (RSDP) is at an address. `None` without a root or a MADT.
     pub fn read(memory: &impl Memory, rsdp: u64) -> Option<Self> {
-        let root = table(memory, u64_at(memory.bytes(rsdp, 36)?, 24)?)?;
+        let root = root(memory, root_pointer(memory, rsdp)?)?;
         let mut tables = Self::default();
         let mut has_madt = false;
         let (mut affinities, mut spaces, mut remapping) = (None, None, None);
         let in_memory = |port: &Port| port.space == Space::Memory;
-        for address in addresses(root, 8) {
-            let Some(bytes) = table(memory, address) else { continue };
+        for (name, bytes) in wanted(memory, root, &[APIC, GTDT, FACP, SPCR, DBG2, SRAT, MCFG, IORT]) {
             // Tables that are cut short are ignored.
-            let _ = match u32_at(bytes, 0) {
-                Some(APIC) => {
+            let _ = match name {
+                APIC => {
                     has_madt = true;
                     tables.read_madt(bytes)
                 }
-                Some(GTDT) => tables.read_gtdt(bytes),
-                Some(FACP) => tables.read_fadt(bytes),
-                Some(SPCR) => {
+                GTDT => tables.read_gtdt(bytes),
+                FACP => tables.read_fadt(bytes),
+                SPCR => {
                     tables.uart = serial_tables::of_spcr(bytes, in_memory);
                     None
                 }
-                Some(DBG2) => {
+                DBG2 => {
                     tables.debug_port = serial_tables::of_dbg2(bytes, in_memory);
                     None
                 }
                 // It refers to CPUs by the MADT's UIDs, which may follow.
-                Some(SRAT) => {
+                SRAT => {
                     affinities = Some(bytes);
                     None
                 }
-                Some(MCFG) => {
+                MCFG => {
                     spaces = Some(bytes);
                     None
                 }
                 // It refers to the MADT's ITSs.
-                Some(IORT) => {
+                IORT => {
                     remapping = Some(bytes);
                     None
                 }
@@ -212,16 +215,6 @@ impl ArmTables {
     }
 }
 
-// As numbers: a comparison with a text may read a pointer, which leads nowhere where this runs before the MMU is set up.
-const APIC: u32 = u32::from_le_bytes(*b"APIC");
-const GTDT: u32 = u32::from_le_bytes(*b"GTDT");
-const FACP: u32 = u32::from_le_bytes(*b"FACP");
-const SPCR: u32 = u32::from_le_bytes(*b"SPCR");
-const DBG2: u32 = u32::from_le_bytes(*b"DBG2");
-const SRAT: u32 = u32::from_le_bytes(*b"SRAT");
-const MCFG: u32 = u32::from_le_bytes(*b"MCFG");
-const IORT: u32 = u32::from_le_bytes(*b"IORT");
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -238,5 +231,28 @@ mod tests {
         put_table(&mut memory, 0x1000, b"APIC", &[std::vec![0; 8], cpu(0), cpu(1), cpu(9)].concat());
         let tables = ArmTables::read(&memory, 0).unwrap();
         assert_eq!(tables.redistributors, [0x80a_0000..0x80e_0000, 0x81c_0000..0x81e_0000]);
+    }
+
+    #[test]
+    fn the_first_table_with_a_name_counts() {
+        let mut memory = machine();
+        put_table(&mut memory, 0x6a00, b"APIC", &[std::vec![0; 8], cpu(9, 1)].concat());
+        for (roots, cpus) in [([0x1000_u64, 0x6a00], &[0, 0x1_0000_0203][..]), ([0x6a00, 0x1000], &[9]), ([0x6b00, 0x6a00], &[9])] {
+            put_table(&mut memory, 0x5000, b"XSDT", &roots.map(u64::to_le_bytes).concat());
+            assert_eq!(ArmTables::read(&memory, 0).unwrap().cpus, cpus);
+        }
+    }
+
+    #[test]
+    fn root_and_root_pointer_are_checked() {
+        for at in [0, 8, 20, 24, 0x5000, 0x5009] {
+            let mut memory = machine();
+            memory.0[at] ^= 1;
+            assert_eq!(ArmTables::read(&memory, 0), None, "{at:#x}");
+        }
+        let mut memory = machine();
+        // Another name, with a checksum that hides it.
+        (memory.0[0x5000], memory.0[0x5009]) = (memory.0[0x5000] + 1, memory.0[0x5009].wrapping_sub(1));
+        assert_eq!(ArmTables::read(&memory, 0), None);
     }
 }

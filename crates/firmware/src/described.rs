@@ -199,6 +199,7 @@ pub(crate) mod tests {
     use crate::nodes::{cells, intid, spans, text};
     use crate::numa::Numa;
     use crate::serial::SerialPort;
+    use crate::table::sum;
 
     /// Bytes of fields at offsets.
     pub fn fields(length: usize, fields: &[(usize, &[u8])]) -> Vec<u8> {
@@ -243,7 +244,9 @@ pub(crate) mod tests {
         // The SRAT and the IORT precede the MADT, to whose CPUs and ITSs they refer.
         let root: Vec<u8> = [0x6000_u64, 0x6900, 0x6800, 0x1000, 0x2000, 0x3000, 0x4000, u64::MAX].map(u64::to_le_bytes).concat();
         put_table(&mut memory, 0x5000, b"XSDT", &root);
-        memory.0[24..32].copy_from_slice(&0x5000_u64.to_le_bytes());
+        let rsdp = [&b"RSD PTR \0STILE \x02"[..], &[0; 8], &0x5000_u64.to_le_bytes(), &[0; 4]].concat();
+        memory.0[..36].copy_from_slice(&rsdp);
+        (memory.0[8], memory.0[32]) = (0_u8.wrapping_sub(sum(&rsdp[..20])), 0_u8.wrapping_sub(sum(&rsdp[20..])));
         memory
     }
 
