@@ -122,6 +122,13 @@ pub fn refuse(system: &SystemTable, why: &str) -> Status {
     fail(system, why)
 }
 
+/// Reports on firmware's console that [`exit`] failed, and returns to firmware. The message does not stay: firmware may have ended a part of
+/// its boot services by then, so that none but those for memory are called (UEFI Specification, EFI_BOOT_SERVICES.ExitBootServices).
+pub fn refuse_after_exit(system: &SystemTable) -> Status {
+    write_text(system, "Stile can't run here: the firmware did not end its boot services\r\n".bytes().map(u16::from));
+    Status::UNSUPPORTED
+}
+
 /// Reports on firmware's console why Stile cannot start, and returns to firmware, which tries the next boot option. Firmware clears its
 /// screen then: on a machine with a [`frame_buffer`], the message stays for [`READING`].
 pub fn fail(system: &SystemTable, why: &str) -> Status {

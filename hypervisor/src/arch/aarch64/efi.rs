@@ -24,7 +24,7 @@ use crate::arch::aarch64::host::bulk;
 use crate::arch::aarch64::host::mmu;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
 use crate::efi::files::{read_configuration, read_named};
-use crate::efi::{ACPI, MAP, PAGE, TEXT, exit, fail, figures, find, frame_buffer, memory, memory_map, protocol, refuse};
+use crate::efi::{ACPI, MAP, PAGE, TEXT, exit, fail, figures, find, frame_buffer, memory, memory_map, protocol, refuse, refuse_after_exit};
 use crate::once::Once;
 
 core::arch::global_asm!(include_str!("efi.S"));
@@ -108,7 +108,7 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     let text = read_configuration(boot, handle, text).and_then(|length| text.get(..length));
     let medium = text.map(|text| BootMedium { text, files: read_named(boot, handle, text, mmu::reach() - 1) });
     let Some((map, descriptor_size)) = exit(boot, handle, room.map) else {
-        return refuse(system, "the firmware did not end its boot services");
+        return refuse_after_exit(system);
     };
     // SAFETY: `allocate` reserved these bytes, and nothing else refers to them.
     let to = unsafe { slice::from_raw_parts_mut(room.tree as *mut u8, TREE as usize) };

@@ -16,7 +16,7 @@ use super::host::board::{self, Board, LOW};
 use super::host::instructions::cpuid;
 use super::host::mmu;
 use crate::efi::files::{read_configuration, read_named};
-use crate::efi::{ACPI, MAP, PAGE, TEXT, exit, figures, find, frame_buffer, memory, memory_map, refuse};
+use crate::efi::{ACPI, MAP, PAGE, TEXT, exit, figures, find, frame_buffer, memory, memory_map, refuse, refuse_after_exit};
 use crate::once::Once;
 
 core::arch::global_asm!(include_str!("efi.S"));
@@ -86,7 +86,7 @@ unsafe extern "C" fn efi_main(handle: Handle, system: &SystemTable, image: u64) 
     let last = mmu::first_mapped() - 1;
     let medium = text.map(|text| BootMedium { text, files: read_named(boot, handle, text, last) });
     let Some((map, descriptor)) = exit(boot, handle, buffer) else {
-        return refuse(system, "the firmware did not end its boot services");
+        return refuse_after_exit(system);
     };
     if let Some(runtime) = figures::runtime(set_variable, map, descriptor) {
         RUNTIME.set(runtime);
