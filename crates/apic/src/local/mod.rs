@@ -226,7 +226,8 @@ impl<'a, B: EoiBit> LocalApic<'a, B> {
         self.changed = true;
     }
 
-    /// Whether any interrupt is requested, of any priority.
+    /// Whether any interrupt is requested, of any priority. Only without virtual-interrupt delivery, like
+    /// [`pending`](Self::pending): with it, the processor takes requests that are still known here.
     #[inline(always)]
     pub fn has_requests(&self) -> bool {
         !self.requests.is_empty() || self.pages.has_posted()
