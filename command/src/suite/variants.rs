@@ -1,12 +1,12 @@
-//! Variants: scenarios that differ from others in the CPU's model, the kernel or the number of CPUs alone, or whose steps
-//! are part of others'; more of the same attacks and uploads; a system of a disk that starts twice; budgets of Debian's
-//! requests to disks (`budgets/io`), whose paths others limit with smaller guests; and vCPUs that Linux turns off and on
-//! again.
+//! The tests that run only if they are named, or with `--all`, so that the suite takes less than 30 minutes on two CPUs. Most are variants:
+//! scenarios that differ from others in the CPU's model, the kernel or the number of CPUs alone, or whose steps are part of others'. The rest
+//! are more of a subject of which the suite has one test or a few: attacks, storms and uploads, devices and sockets that are served, starts
+//! from CD-ROMs, sticks and the network, systems on disks, migrations, hypervisors in a VM, and budgets of Debian's requests to disks
+//! (`budgets/io`), whose paths others limit with smaller guests.
 //!
-//! The suite leaves them out, unless they are named or `--all` is given, so that it takes less than 30 minutes on two
-//! CPUs. The scenarios that stay have each CPU model, each kernel and each number of CPUs at least once.
+//! The tests that stay have each CPU model, each kernel and each number of CPUs at least once.
 
-/// The variants' names.
+/// The names.
 pub const NAMES: &[&str] = &[
     "boot/32-vcpus",
     "boot/debian-installer",
