@@ -52,7 +52,13 @@ pub extern "C" fn handle_hlt(cpu: &mut Cpu) -> Outcome {
     if flags & TF != 0 || flags & window::IF != 0 && delivery::end_hlt_at_once(cpu) {
         return Outcome::again(HLT_AT_ONCE);
     }
+    begin_wait(cpu);
+    Outcome::leave(HLT_WAIT)
+}
+
+/// Halts the vCPU, whose RIP is behind HLT.
+#[inline(always)]
+pub fn begin_wait(cpu: &mut Cpu) {
     cpu.loaded().context().halted = true;
     cpu.leave = Leave::Wait;
-    Outcome::leave(HLT_WAIT)
 }

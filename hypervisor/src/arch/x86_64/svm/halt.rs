@@ -11,13 +11,13 @@ use stile_x86_decode::Kind;
 use super::physical_interrupt::{handle_noted, take_kick};
 use super::{length, state};
 use crate::arch::x86_64::assigned::messages;
-use crate::arch::x86_64::handler::instruction::handle_hlt;
+use crate::arch::x86_64::handler::instruction::{begin_wait, handle_hlt};
 use crate::arch::x86_64::host::apic::{self, vector};
 use crate::arch::x86_64::host::{self, timer};
 use crate::arch::x86_64::interrupts::{delivery, window};
 use crate::arch::x86_64::vcpu::inject;
 use crate::arch::x86_64::vcpu::loaded::WholeCpu;
-use crate::cpu::{Leave, Outcome};
+use crate::cpu::Outcome;
 
 /// Handles HLT. The caller-saved registers are in the frame.
 #[unsafe(no_mangle)]
@@ -30,8 +30,7 @@ pub extern "C" fn handle_svm_hlt(cpu: &mut WholeCpu) -> Outcome {
     let only_waits = vmcb.read(Field::GUEST_RFLAGS) & (state::TF | inject::RF | window::IF) == window::IF;
     if only_waits && !cpu.waiting_trapped && !cpu.vcpu().arch.events.any() && !cpu.apic().has_requests() {
         vmcb.complete(vmcb.read(Field::NEXT_RIP));
-        cpu.loaded().context().halted = true;
-        cpu.leave = Leave::Wait;
+        begin_wait(cpu);
         return wait_here(cpu);
     }
     let outcome = handle_hlt(cpu);
