@@ -88,7 +88,6 @@ pub const NAMES: &[&str] = &[
     "pc/amd/devices/assigned-disk",
     "pc/amd/devices/blocked-dma",
     "pc/amd/devices/hostile",
-    "pc/amd/devices/request-cost",
     "pc/amd/devices/reset-in-flight",
     "pc/amd/devices/served",
     "pc/amd/devices/served-console",
