@@ -145,8 +145,15 @@ fn apply_all(machine: &mut Machine, ops: Vec<Op>) {
     machine.check_busy();
 }
 
+/// 96 cases by default, or PROPTEST_CASES if it is set.
+fn cases() -> ProptestConfig {
+    let default = ProptestConfig::default();
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { default.cases } else { 96 };
+    ProptestConfig { cases, ..default }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+    #![proptest_config(cases())]
 
     /// A clock that stands still or jumps ahead, by up to nine years at 1 GHz: the policy may be unfair then, but all invariants hold.
     #[test]
