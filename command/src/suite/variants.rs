@@ -138,7 +138,6 @@ pub const NAMES: &[&str] = &[
     "pc/isolation/hostile-on-15-cpus",
     "pc/isolation/storms-on-15-cpus",
     "pc/nested/cpu-offline",
-    "pc/nested/debian-as-l2",
     "pc/nested/kvm-of-debian",
     "pc/nested/kvm-of-debian:6.12",
     "pc/nested/kvm-starts",
