@@ -315,14 +315,14 @@ fn killed_config(image: &str, format: &str, processes: &str, then: &str) -> Stri
 /// Gets an address by DHCP, with the script of the busybox system.
 const DHCP: &str = "until udhcpc -i eth0 -f -n -q; do true; done";
 
-/// Two VMs, which have these addresses, offer each other a file of half a megabyte, and fetch it `times` times. `net` is the configuration of
-/// each one's card. `up` gives it its address.
-fn exchange(addresses: [&str; 2], up: [&str; 2], times: u32, net: &str) -> String {
+/// Two VMs, which have these addresses, offer each other a file of half a megabyte, and fetch it `times` times, and until
+/// the command `enough` succeeds. `net` is the configuration of each one's card. `up` gives it its address.
+fn exchange(addresses: [&str; 2], up: [&str; 2], times: u32, enough: &str, net: &str) -> String {
     let offer = "mkdir /tmp/www; seq 80000 > /tmp/www/numbers; httpd -h /tmp/www";
     let fetch = |address: &str, file: &str| format!("until wget -q -T 3 -O /tmp/{file} http://{address}/{file}; do sleep 1; done");
     let get = |address: &str| {
         format!(
-            "for n in $(seq {times}); do {}; cmp /tmp/numbers /tmp/www/numbers && echo the same numbers; done",
+            "n=0; until [ $n -ge {times} ] && {enough}; do {}; cmp /tmp/numbers /tmp/www/numbers && echo the same numbers; n=$((n + 1)); done",
             fetch(address, "numbers")
         )
     };
@@ -343,7 +343,7 @@ fn exchange(addresses: [&str; 2], up: [&str; 2], times: u32, net: &str) -> Strin
 fn network() -> Scenario {
     let other = "ip addr add 10.0.2.16/32 dev eth0; ping -c 3 -W 2 -I 10.0.2.16 10.0.2.2 || true; ip addr del 10.0.2.16/32 dev eth0";
     let first = format!("{DHCP}; {other}; ping -c 2 10.0.2.2");
-    let config = exchange(["10.0.2.15", "10.0.2.16"], [&first, DHCP], 1, "[[vm.net]]\nserved = true\n");
+    let config = exchange(["10.0.2.15", "10.0.2.16"], [&first, DHCP], 1, "true", "[[vm.net]]\nserved = true\n");
     let output = ["3 packets transmitted, 0 packets received", "2 packets received", "the same numbers", "the same numbers"];
     let expect = Expect { output: output.map(String::from).into(), notes: vec![NO_DIFFERENCE.into(); 3], ..Expect::default() };
     Scenario { config: Some(config), expect, ..Scenario::new("served/network", "--exits") }
@@ -353,11 +353,15 @@ fn network() -> Scenario {
 fn network_killed() -> Scenario {
     let addresses = ["10.0.9.1", "10.0.9.2"];
     let up = addresses.map(|address| format!("ip addr add {address}/24 dev eth0"));
-    let clients = exchange(addresses, [&up[0], &up[1]], 4, "[[vm.served]]\ndevice = \"net\"\nby = \"server\"\n");
+    // The server offers this file after the first kills.
+    let enough = "wget -q -T 3 -O /dev/null http://10.0.9.3/enough";
+    let clients = exchange(addresses, [&up[0], &up[1]], 4, enough, "[[vm.served]]\ndevice = \"net\"\nby = \"server\"\n");
     let cards = ["net=lan,mac=52:54:00:00:00:01", "net=lan,mac=52:54:00:00:00:02"];
     // Each line is of a new process, and kills the oldest one.
-    let kill = "while read line; do echo $line; sleep 0.5; set -- $(pidof exe); kill -9 $1 || true; done";
-    let serve = format!("brctl addbr lan; ip link set lan up; stile-devices {} | {kill}", cards.join(" "));
+    let kill = "n=0; while read line; do echo $line; sleep 0.5; set -- $(pidof exe); kill -9 $1 || true; n=$((n + 1)); \
+                [ $n -lt 8 ] || touch /tmp/www/enough; done";
+    let bridge = "brctl addbr lan; ip addr add 10.0.9.3/24 dev lan; ip link set lan up; mkdir /tmp/www; httpd -h /tmp/www";
+    let serve = format!("{bridge}; stile-devices {} | ({kill})", cards.join(" "));
     let server = format!("[[vm]]\nname = \"server\"\nkernel = \"debian:6.12\"\nmemory = \"256M\"\nexec = \"{serve}\"\n");
     // The server prints these while the clients continue.
     let concurrent = vec![
