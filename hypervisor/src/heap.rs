@@ -2,11 +2,12 @@
 //! parser of the boot medium's configuration file for the time that it runs. Nothing else allocates, and after the boot
 //! nothing does.
 //!
-//! Memory is handed out in ascending order and never taken back, but for the whole of [`with`]'s region.
+//! Memory is handed out in ascending order and never taken back, but for the whole of [`with`]'s region. An allocation that does not fit
+//! fails: `try_reserve` reports that, and other functions of `alloc` panic.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// Alignment of the heap's regions.
 pub const ALIGN: usize = 16;
@@ -15,17 +16,15 @@ pub const ALIGN: usize = 16;
 struct Heap {
     next: AtomicUsize,
     end: AtomicUsize,
-    /// Whether it is the region of [`with`].
-    is_temporary: AtomicBool,
 }
 
 #[cfg_attr(target_os = "none", global_allocator)]
-static HEAP: Heap = Heap { next: AtomicUsize::new(0), end: AtomicUsize::new(0), is_temporary: AtomicBool::new(false) };
+static HEAP: Heap = Heap { next: AtomicUsize::new(0), end: AtomicUsize::new(0) };
 
 impl Heap {
-    fn set(&self, region: Range<usize>, is_temporary: bool) -> (Range<usize>, bool) {
-        let before = self.next.swap(region.start, Ordering::Relaxed)..self.end.swap(region.end, Ordering::Relaxed);
-        (before, self.is_temporary.swap(is_temporary, Ordering::Relaxed))
+    /// Sets the region in use. Returns the rest of the one before.
+    fn set(&self, region: Range<usize>) -> Range<usize> {
+        self.next.swap(region.start, Ordering::Relaxed)..self.end.swap(region.end, Ordering::Relaxed)
     }
 }
 
@@ -35,20 +34,20 @@ impl Heap {
 /// The region is memory that nothing else uses, aligned to [`ALIGN`]. No other CPU runs yet.
 #[allow(dead_code, reason = "not every architecture needs a lasting heap")]
 pub unsafe fn give(region: Range<usize>) {
-    HEAP.set(region, false);
+    HEAP.set(region);
 }
 
 /// Runs `work`, whose allocations are from `region`. May be nested.
 ///
 /// # Panics
-/// They do not fit.
+/// They do not fit, and `work` does not allocate by `try_reserve`.
 ///
 /// # Safety
 /// As for [`give`], while this function runs; and as long as anything is used that `work` allocates.
 pub unsafe fn with(region: Range<usize>, work: impl FnOnce()) {
-    let (before, was_temporary) = HEAP.set(region, true);
+    let before = HEAP.set(region);
     work();
-    HEAP.set(before, was_temporary);
+    HEAP.set(before);
 }
 
 // SAFETY: allocations lie in the region in use, are aligned and do not overlap.
@@ -60,7 +59,6 @@ unsafe impl GlobalAlloc for Heap {
                 self.next.store(end, Ordering::Relaxed);
                 at as *mut u8
             }
-            None if self.is_temporary.load(Ordering::Relaxed) => panic!("the configuration file takes too much memory to be read"),
             None => core::ptr::null_mut(),
         }
     }

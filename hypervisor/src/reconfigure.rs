@@ -129,7 +129,7 @@ fn apply(
                 let work = || of_vm(&vm, change, remake, (blob, bytes), &files);
                 let (result, heap) = match remake {
                     Some(remake) => {
-                        let size = HEAP_PER_VM + kernel(remake, &files).map_or(0, |(_, bytes)| memory_to_unpack(bytes));
+                        let size = HEAP_PER_VM + kernel(remake, &files).map_or(0, |(_, bytes)| memory_to_unpack(bytes, Arch::HAS_PCS));
                         // SAFETY: of the allocations only a mistake is left, with which the memory stays.
                         unsafe { with_heap(size.next_multiple_of(PAGE_SIZE), work) }.map(|(result, heap)| (result, Some(heap)))?
                     }

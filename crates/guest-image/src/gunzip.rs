@@ -3,7 +3,6 @@
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::ToString;
-use alloc::vec;
 use alloc::vec::Vec;
 
 use crc::{CRC_32_ISO_HDLC, Crc};
@@ -34,14 +33,21 @@ const FCOMMENT: u8 = 1 << 4;
 /// Flags that RFC 1952 reserves.
 const UNKNOWN: u8 = 0xe0;
 
-/// Bytes to which [`unpack`] unpacks a kernel's file, at most; 0 for a file that it does not unpack.
+/// Bytes to which [`unpack`] unpacks a kernel's file, at most; 0 for a file that it does not unpack. EFI zboot wrappers are unpacked for Arm
+/// only: to a PC, they are no kernel.
 #[must_use]
-pub fn unpacked_size(file: &[u8]) -> u64 {
-    let payload = zboot_payload(file).ok().flatten().unwrap_or(file);
+pub fn unpacked_size(file: &[u8], is_pc: bool) -> u64 {
+    let payload = if is_pc { file } else { zboot_payload(file).ok().flatten().unwrap_or(file) };
     match Compression::of(payload) {
-        Ok(Some(Compression::Gzip)) => size(payload).filter(|&size| size <= MOST).unwrap_or(0),
+        Ok(Some(Compression::Gzip)) => size(payload).filter(|&size| size <= MOST && is_possible(size, payload)).unwrap_or(0),
         _ => 0,
     }
+}
+
+/// Whether bytes can unpack to `size`. A block's shortest codes, one bit each for a length of 258 bytes and for its distance, are its
+/// longest output: 1032 bytes of a byte ("DEFLATE Compressed Data Format Specification", RFC 1951, 3.2.5).
+const fn is_possible(size: u64, bytes: &[u8]) -> bool {
+    size <= 1032 * bytes.len() as u64
 }
 
 /// The size at the end of gzip's format, in bytes.
@@ -64,7 +70,12 @@ pub fn unpack(compression: Compression, bytes: &[u8], limit: u64) -> Result<Vec<
         return Err(corrupt(&format!("they are truncated, or unpack to more than {}", units::size(limit))));
     }
     let data = data(bytes).ok_or_else(|| corrupt("their header is broken"))?;
-    let mut unpacked = vec![0; size as usize];
+    if !is_possible(size, bytes) {
+        return Err(corrupt(&format!("they are too few to unpack to the {} at their end", units::size(size))));
+    }
+    let mut unpacked = Vec::new();
+    unpacked.try_reserve_exact(size as usize).map_err(|_| corrupt(&format!("there is no memory for {}", units::size(size))))?;
+    unpacked.resize(size as usize, 0);
     let mut state = Box::<DecompressorOxide>::default();
     let (status, read, written) = decompress(&mut state, data, &mut unpacked, 0, TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF);
     match status {
@@ -111,6 +122,8 @@ pub fn gzip(bytes: &[u8], flags: u8, fields: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::vec;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -126,14 +139,29 @@ mod tests {
         let named = gzip(&bytes, FHCRC | FEXTRA | FNAME | FCOMMENT, b"\x03\0abcvmlinux\0by hand\0\x12\x34");
         for packed in [&plain, &named] {
             assert!(unpack(Compression::Gzip, packed, MOST).as_ref() == Ok(&bytes));
-            assert_eq!(unpacked_size(packed), bytes.len() as u64);
+            assert_eq!(unpacked_size(packed, false), bytes.len() as u64);
         }
         assert_eq!(unpack(Compression::Gzip, &gzip(&[], 0, &[]), MOST), Ok(Vec::new()));
-        assert_eq!(unpacked_size(&bytes), 0);
+        assert_eq!(unpacked_size(&bytes, false), 0);
         let header = [b"MZ\0\0zimg".as_slice(), &64_u32.to_le_bytes(), &(plain.len() as u32).to_le_bytes()].concat();
         let zboot = [header, vec![0; 48], plain.clone()].concat();
-        assert_eq!(unpacked_size(&zboot), bytes.len() as u64);
-        assert_eq!(unpacked_size(&zboot[..zboot.len() - 1]), 0, "a truncated payload");
+        assert_eq!(unpacked_size(&zboot, false), bytes.len() as u64);
+        assert_eq!(unpacked_size(&zboot, true), 0, "no kernel of a PC");
+        assert_eq!(unpacked_size(&zboot[..zboot.len() - 1], false), 0, "a truncated payload");
+    }
+
+    #[test]
+    fn a_size_that_no_bytes_unpack_to_is_refused() {
+        let mut lie = gzip(&[], 0, &[]);
+        let at = lie.len() - 4;
+        lie[at..].copy_from_slice(&(256_u32 << 20).to_le_bytes());
+        assert_eq!(unpacked_size(&lie, false), 0);
+        assert!(error(&lie).ends_with("they are too few to unpack to the 256M at their end"));
+        // The best that there is.
+        let zeros = gzip(&vec![0; 16 << 20], 0, &[]);
+        assert!(zeros.len() < (16 << 20) / 900);
+        assert_eq!(unpacked_size(&zeros, true), 16 << 20);
+        assert!(unpack(Compression::Gzip, &zeros, MOST).is_ok());
     }
 
     #[test]
@@ -150,7 +178,7 @@ mod tests {
         assert!(error(&at_end(8, 1)).ends_with("their checksum is wrong"));
         assert!(error(&at_end(4, 1)).contains("other bytes follow them"), "a size that is too small or too large");
         assert!(error(&at_end(1, 0x80)).contains("more than 256M"));
-        let followed = [&packed[..], &[0; 8], &(1_u32 << 20).to_le_bytes()].concat();
+        let followed = [&packed[..], &[0; 8], &110_000_u32.to_le_bytes()].concat();
         assert!(error(&followed).ends_with("other bytes follow them"));
         assert!(error(&gzip(&bytes, 0x80, &[])).ends_with("their header is broken"));
         assert!(error(&gzip(&bytes, FNAME, &[1; 10])[..20]).ends_with("their header is broken"));
@@ -166,7 +194,7 @@ mod tests {
         fn any_bytes_take_no_more_than_their_size(mut bytes: Vec<u8>, size in 0..5000_u32) {
             bytes.splice(0..0, [0x1f, 0x8b, 8, 0]);
             bytes.extend(size.to_le_bytes());
-            prop_assert_eq!(unpacked_size(&bytes), size.into());
+            prop_assert_eq!(unpacked_size(&bytes, false), size.into());
             if let Ok(unpacked) = unpack(Compression::Gzip, &bytes, MOST) {
                 prop_assert_eq!(unpacked.len(), size as usize);
             }

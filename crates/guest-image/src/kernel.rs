@@ -24,7 +24,8 @@ pub type Unpack = fn(Compression, &[u8], u64) -> Result<Vec<u8>, KernelError>;
 /// The unpacking of compressed kernels, which not every user of this crate has.
 #[derive(Clone, Copy, Debug)]
 pub struct Unpacking {
-    /// Unpacks bytes to at most a number of others, and ignores those behind the compressed stream.
+    /// Unpacks bytes to at most a number of others. Bytes behind the compressed stream are ignored, or an error: the
+    /// [unpacker at boot](super::gunzip::unpack) finds the size at their end.
     pub function: Unpack,
     /// Most bytes of an unpacked kernel.
     pub most: u64,

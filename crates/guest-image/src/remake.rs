@@ -1,16 +1,16 @@
 //! Rebuilds virtual machines of an image at boot.
 
-use alloc::borrow::Cow;
+use alloc::borrow::{Cow, ToOwned};
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use stile_blob::{Files, Gic, Load, MAX_GICV2_VCPUS, MAX_LOADS, Nested, Package, Rule, Vm};
 use thiserror::Error;
 
-use super::kernel::Unpacking;
+use super::kernel::{Kernel, Unpacking};
 use super::loaded::{self, Loaded};
 use super::plan::{self, Guest, Plan};
-use super::{gunzip, pc};
+use super::{KernelError, gunzip, pc};
 
 /// The new values. `None`: the image's.
 #[derive(Clone, Copy)]
@@ -58,6 +58,9 @@ pub enum RemakeError {
     /// The kernel has too many parts.
     #[error("the kernel has too many segments")]
     Loads,
+    /// No memory for the bytes that are neither the image's nor the boot medium's, such as of an unpacked kernel.
+    #[error("there is no memory for its kernel and its tables")]
+    Memory,
     /// It breaks a rule.
     #[error("{0}")]
     Rule(Rule),
@@ -69,8 +72,8 @@ pub const AT_BOOT: Unpacking = Unpacking { function: gunzip::unpack, most: gunzi
 /// Memory that [`remake`] takes for a kernel's file, beyond that of other kernels, in bytes: it unpacks the file, a PC's kernel is
 /// copied, and the result's bytes are another copy.
 #[must_use]
-pub fn memory_to_unpack(file: &[u8]) -> u64 {
-    3 * gunzip::unpacked_size(file)
+pub fn memory_to_unpack(file: &[u8], is_pc: bool) -> u64 {
+    3 * gunzip::unpacked_size(file, is_pc)
 }
 
 /// Rebuilds a virtual machine. Returns its configuration, and bytes to which its [`Load`]s refer as those of its own package; other loads
@@ -121,6 +124,17 @@ pub fn remake<'a>(vm: &Vm<'a>, files: Files<'a>, request: &Request<'a, '_>) -> R
     }
 }
 
+/// Checks that the segments of an unpacked kernel, which are copied, are no more bytes than the kernel: an ELF file may have the same bytes in
+/// several, and [`memory_to_unpack`] counts them once.
+fn check_copies(kernel: &Kernel<'_>, files: Files<'_>) -> Result<(), RemakeError> {
+    let copied = kernel.segments.iter().map(|segment| kernel.bytes(segment)).filter(|bytes| files.offset_of(bytes).is_none());
+    if copied.map(|bytes| bytes.len() as u64).sum::<u64>() <= kernel.len() as u64 {
+        return Ok(());
+    }
+    let what = "it is compressed, and its segments have bytes of the file in common; expected a kernel that is not compressed";
+    Err(RemakeError::Plan(plan::Error::Kernel(KernelError::Malformed(what.to_owned()))))
+}
+
 /// The configuration and the new bytes of a virtual machine by its plan.
 fn made<'a>(
     vm: &Vm<'a>,
@@ -133,15 +147,19 @@ fn made<'a>(
     const ALIGN: usize = 16;
     let mut new = Vec::new();
     let mut loads = heapless::Vec::<Load, MAX_LOADS>::new();
+    check_copies(&plan.kernel, files)?;
     let mut load = |bytes: &[u8], gpa: u64, mem_len: u64| {
-        let offset = files.offset_of(bytes).unwrap_or_else(|| {
-            // Growth by doubling could exceed the memory for an unpacked kernel.
-            new.reserve_exact(bytes.len() + ALIGN);
-            new.resize(new.len().next_multiple_of(ALIGN), 0);
-            let at = new.len();
-            new.extend_from_slice(bytes);
-            Package::OWN + at as u64
-        });
+        let offset = match files.offset_of(bytes) {
+            Some(offset) => offset,
+            None => {
+                // Growth by doubling could exceed the memory for an unpacked kernel.
+                new.try_reserve_exact(bytes.len() + ALIGN).map_err(|_| RemakeError::Memory)?;
+                new.resize(new.len().next_multiple_of(ALIGN), 0);
+                let at = new.len();
+                new.extend_from_slice(bytes);
+                Package::OWN + at as u64
+            }
+        };
         loads.push(Load { offset, len: bytes.len() as u64, gpa, mem_len }).map_err(|_| RemakeError::Loads)
     };
     for segment in &plan.kernel.segments {

@@ -170,8 +170,45 @@ fn a_kernel_is_unpacked_once() {
         let (_, _, after, own) = remade(&blob, &packed, &request).expect("a VM");
         assert!(after.iter().any(|(_, bytes)| bytes.ends_with(&[5; 1000])) && after.iter().all(|(_, bytes)| !bytes.ends_with(&[3; 1000])));
         assert!(own < new.len() + (256 << 10), "{own}");
-        assert_eq!(memory_to_unpack(&packed), 3 * new.len() as u64);
-        assert_eq!(memory_to_unpack(&new), 0);
+        assert_eq!(memory_to_unpack(&packed, is_pc), 3 * new.len() as u64);
+        assert_eq!(memory_to_unpack(&new, is_pc), 0);
+    }
+}
+
+/// An ELF program of 64 KiB with `count` segments, whose bytes in the file are all of it.
+fn overlapping_program(count: u16) -> Vec<u8> {
+    const LENGTH: u64 = 64 << 10;
+    let mut file = vec![0; LENGTH as usize];
+    file[..8].copy_from_slice(b"\x7fELF\x02\x01\x01\0");
+    let mut put = |at: usize, value: u64, size: usize| file[at..at + size].copy_from_slice(&value.to_le_bytes()[..size]);
+    for (at, value, size) in [(16, 2, 2), (18, 183, 2), (24, RAM_BASE, 8), (32, 64, 8), (54, 56, 2), (56, count.into(), 2)] {
+        put(at, value, size);
+    }
+    for n in 0..u64::from(count) {
+        let (at, gpa) = (64 + 56 * n as usize, RAM_BASE + n * LENGTH);
+        for (at, value) in [(at + 16, gpa), (at + 24, gpa), (at + 32, LENGTH), (at + 40, LENGTH)] {
+            put(at, value, 8);
+        }
+        put(at, 1, 4);
+    }
+    file
+}
+
+#[test]
+fn an_unpacked_kernel_is_copied_once() {
+    let blob = blob(false, &arm_kernel(3), None);
+    for (count, is_fine) in [(1, true), (2, false), (14, false)] {
+        let program = overlapping_program(count);
+        let packed = crate::gunzip::gzip(&program, 0, &[]);
+        let made = |file: &[u8]| remade(&blob, file, &Request { kernel: Some(("new", file)), ..request(false, &unchanged) });
+        let (_, _, after, own) = made(&program).expect("nothing is copied");
+        assert_eq!(after.iter().filter(|(_, bytes)| bytes == &program).count(), count.into());
+        assert!(own < 256 << 10, "{own}");
+        match made(&packed) {
+            Ok(_) => assert!(is_fine, "{count}"),
+            Err(RemakeError::Plan(error)) => assert!(!is_fine && error.to_string().contains("bytes of the file in common"), "{error}"),
+            Err(other) => panic!("{other}"),
+        }
     }
 }
 
