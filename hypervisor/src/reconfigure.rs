@@ -114,7 +114,8 @@ fn apply(
     let cpus = SCHEDULE.online().last().map_or(1, |cpu| cpu.index() as u32 + 1);
     let names: Vec<&str> = files.iter().map(|file| file.name).collect();
     let mut mistakes = Vec::new();
-    match Changes::read(NAME, medium.text, blob.text, cpus, &names) {
+    let vms: Vec<&str> = blob.vms.clone().map(|vm| vm.name).collect();
+    match Changes::read(NAME, medium.text, (blob.text, &vms), cpus, &names) {
         Ok(changes) => {
             let mut used = changes.remakes.iter().flat_map(|remake| remake.kernel.iter().chain(remake.initrd.iter().flatten())).peekable();
             let is_used = used.peek().is_some();

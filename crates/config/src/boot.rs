@@ -55,7 +55,7 @@ pub struct Changes {
     pub slice_us: Option<u32>,
     /// Another set of mitigations.
     pub mitigations: Option<Mitigations>,
-    /// The changes of each virtual machine of the image's text, in its order, and of each one that is added, to the defaults.
+    /// The changes of each virtual machine of the image, in its order, and of each one that is added, to the defaults.
     pub vms: Vec<VmChanges>,
     /// The virtual machines to rebuild, and all that are added, in the order of their numbers.
     pub remakes: Vec<Remake>,
@@ -98,18 +98,19 @@ impl VmChanges {
 
 impl Changes {
     /// Reads `text`, the content of a file called `name`, and compares it with `image`, the text of which the image was made.
-    /// `cpus`: the number of physical CPUs. `files`: names of the boot medium's files for virtual machines.
+    /// `vms`: names of the image's virtual machines: those of that text in its order, then those that `stile` added. `cpus`: the number of
+    /// physical CPUs. `files`: names of the boot medium's files for virtual machines.
     ///
     /// # Errors
     /// The mistakes in the file, in the words of `stile check`, and the keys that can't change.
-    pub fn read(name: &str, text: &[u8], image: &str, cpus: u32, files: &[&str]) -> Result<Self, Mistakes> {
+    pub fn read(name: &str, text: &[u8], (image, vms): (&str, &[&str]), cpus: u32, files: &[&str]) -> Result<Self, Mistakes> {
         if text.len() > LONGEST {
             let mistake = Mistake::new(Place::File, "the file is too long").expected(format!("at most {}", units::size(LONGEST as u64)));
             return Err(Mistakes::new(Some((name.to_owned(), String::new())), vec![mistake]));
         }
         let text = crate::utf8(name, text)?;
         let mut mistakes = Vec::new();
-        let changes = compare(text, image, cpus, files, &mut mistakes);
+        let changes = compare(text, (image, vms), cpus, files, &mut mistakes);
         match changes {
             Some(changes) if mistakes.is_empty() => Ok(changes),
             _ => Err(Mistakes::new(Some((name.to_owned(), text.to_owned())), mistakes)),
@@ -123,12 +124,16 @@ impl Changes {
     }
 }
 
-fn compare(text: &str, image: &str, cpus: u32, files: &[&str], mistakes: &mut Vec<Mistake>) -> Option<Changes> {
+fn compare(text: &str, (image, vms): (&str, &[&str]), cpus: u32, files: &[&str], mistakes: &mut Vec<Mistake>) -> Option<Changes> {
     let draft = document::draft(text, mistakes)?;
     // The command has read it before.
     let old = document::draft(image, &mut Vec::new()).unwrap_or_default();
     let (pairs, added) = pairs(&draft, &old, mistakes);
     let mut changes = Changes { vms: vec![VmChanges { is_removed: true, ..VmChanges::default() }; old.vms.len()], ..Changes::default() };
+    // No text names those that `stile` added, so none removes them.
+    let of_stile = vms.get(old.vms.len()..).unwrap_or_default();
+    changes.vms.resize(old.vms.len() + of_stile.len(), VmChanges::default());
+    let in_image = changes.vms.len();
     if let Some(slice) = changed(&draft.slice, &old.slice) {
         changes.keys.push("slice".to_owned());
         let slice = slice.and_then(|given| value::slice(given, mistakes));
@@ -156,14 +161,19 @@ fn compare(text: &str, image: &str, cpus: u32, files: &[&str], mistakes: &mut Ve
         }
     }
     let blank = VmDraft::new(Place::Nowhere);
-    for (&new, number) in added.iter().zip(old.vms.len()..) {
+    for (&new, number) in added.iter().zip(in_image..) {
         let Some(vm) = draft.vms.get(new) else { continue };
         if number == MAX_VMS {
-            let what = format!("there are {} virtual machines with those of the image", old.vms.len() + added.len());
+            let what = format!("there are {} virtual machines with those of the image", in_image + added.len());
             mistakes.push(Mistake::new(vm.place.clone(), what).expected(format!("at most {MAX_VMS}")));
             break;
         }
         let name = name_of(new, vm);
+        if of_stile.contains(&&name[..]) {
+            let what = format!("the image has a virtual machine \"{name}\", which serves the others devices");
+            mistakes.push(Mistake::new(vm.place_of_name().clone(), what).expected("another name"));
+            continue;
+        }
         vm.name.iter().for_each(|given| drop(value::vm_name(given, mistakes)));
         changes.vms.push(vm_changes(vm, &blank, &name, cpus, &mut Vec::new(), mistakes));
         if let Some(remake) = remake::added(vm, number, &name, (files, &known), mistakes) {

@@ -40,7 +40,7 @@ fn with_another_vm() -> Vec<Vec<u8>> {
 }
 
 fn boot_configuration(bytes: &[u8]) {
-    match Changes::read(NAME, bytes, IMAGE, CPUS, &["Image", "debian"]) {
+    match Changes::read(NAME, bytes, (IMAGE, &["one", "two"]), CPUS, &["Image", "debian"]) {
         Ok(changes) => check(&changes),
         Err(mistakes) => {
             let text = mistakes.to_string();

@@ -21,8 +21,11 @@ kernel = "Image"
 cap = "50%"
 "#;
 
+/// The image's virtual machines.
+const VMS: &[&str] = &["one", "two"];
+
 fn read(text: &str) -> Result<Changes, String> {
-    Changes::read("STILE.TOML", text.as_bytes(), IMAGE, 4, &[]).map_err(|mistakes| mistakes.to_string())
+    Changes::read("STILE.TOML", text.as_bytes(), (IMAGE, VMS), 4, &[]).map_err(|mistakes| mistakes.to_string())
 }
 
 fn replaced(from: &str, to: &str) -> Result<Changes, String> {
@@ -75,7 +78,7 @@ fn virtual_machines_are_removed() {
         "[[vm.share]]\npath = \"web\"\ntag = \"web\"\nserved = true",
     ] {
         let image = format!("{IMAGE}{served}\n");
-        let mistakes = Changes::read("STILE.TOML", first.as_bytes(), &image, 4, &[]).unwrap_err().to_string();
+        let mistakes = Changes::read("STILE.TOML", first.as_bytes(), (&image, VMS), 4, &[]).unwrap_err().to_string();
         assert_eq!(
             mistakes,
             "STILE.TOML: virtual machine \"two\" can't be removed here, since virtual machines serve others devices; \
@@ -119,10 +122,10 @@ fn mistakes_are_shown_with_their_place() {
     );
     assert!(first("[machine]", "[machine").starts_with("STILE.TOML:1:"));
     assert!(first("weight", "wieght").ends_with("did you mean \"weight\"?"));
-    let bytes = Changes::read("STILE.TOML", b"# \xff", IMAGE, 4, &[]).unwrap_err().to_string();
+    let bytes = Changes::read("STILE.TOML", b"# \xff", (IMAGE, VMS), 4, &[]).unwrap_err().to_string();
     let long = vec![b'#'; LONGEST + 1];
     assert_eq!(
-        Changes::read("STILE.TOML", &long, IMAGE, 4, &[]).unwrap_err().to_string(),
+        Changes::read("STILE.TOML", &long, (IMAGE, VMS), 4, &[]).unwrap_err().to_string(),
         "STILE.TOML: the file is too long; expected at most 64K"
     );
     assert!(bytes.starts_with("STILE.TOML:1:3: a byte that is not UTF-8; expected a text file"), "{bytes}");
@@ -131,7 +134,7 @@ fn mistakes_are_shown_with_their_place() {
 /// Reads [`IMAGE`] with another text in the place of one in it, with files on the medium.
 fn with_added(more: &str) -> Result<Changes, String> {
     let text = format!("{IMAGE}\n[[vm]]\n{more}");
-    Changes::read("STILE.TOML", text.as_bytes(), IMAGE, 4, &["vmlinuz", "initrd.gz"]).map_err(|mistakes| mistakes.to_string())
+    Changes::read("STILE.TOML", text.as_bytes(), (IMAGE, VMS), 4, &["vmlinuz", "initrd.gz"]).map_err(|mistakes| mistakes.to_string())
 }
 
 #[test]
@@ -154,7 +157,7 @@ fn virtual_machines_are_added() {
     assert_eq!((memory, remake.vcpus.as_ref().map(|given| given.value), &remake.append.new[..]), (Some(64 << 20), Some(3), "quiet"));
     // In place of a removed one, whose number stays free.
     let text = format!("{}[[vm]]\nname = \"web\"\nkernel = \"vmlinuz\"\n", &IMAGE[..IMAGE.find("[[vm]]").unwrap()]);
-    let changes = Changes::read("STILE.TOML", text.as_bytes(), IMAGE, 4, &["vmlinuz"]).unwrap();
+    let changes = Changes::read("STILE.TOML", text.as_bytes(), (IMAGE, VMS), 4, &["vmlinuz"]).unwrap();
     assert_eq!(changes.vms.iter().map(|vm| vm.is_removed).collect::<Vec<_>>(), [true, true, false]);
     assert_eq!(changes.remakes[0].vm, 2);
 }
@@ -184,7 +187,7 @@ fn only_what_a_booting_stile_can_make_is_added() {
 
 fn remade(from: &str, to: &str, files: &[&str]) -> Result<Changes, String> {
     assert!(IMAGE.contains(from));
-    Changes::read("STILE.TOML", IMAGE.replacen(from, to, 1).as_bytes(), IMAGE, 4, files).map_err(|mistakes| mistakes.to_string())
+    Changes::read("STILE.TOML", IMAGE.replacen(from, to, 1).as_bytes(), (IMAGE, VMS), 4, files).map_err(|mistakes| mistakes.to_string())
 }
 
 #[test]
@@ -199,7 +202,7 @@ fn virtual_machines_are_made_anew() {
     assert_eq!((one.memory.as_ref().unwrap().value, one.vcpus.as_ref().unwrap().value), (1 << 30, 3));
     assert_eq!((&one.append.old[..], &one.append.new[..]), ("", "quiet"));
     // A file with the image's name takes the place of the image's, for each virtual machine that has it.
-    let changes = Changes::read("STILE.TOML", IMAGE.as_bytes(), IMAGE, 4, &["Image"]).unwrap();
+    let changes = Changes::read("STILE.TOML", IMAGE.as_bytes(), (IMAGE, VMS), 4, &["Image"]).unwrap();
     assert_eq!(changes.keys, ["one: kernel, VMS\\Image", "two: kernel, VMS\\Image"]);
     assert_eq!(changes.vms, [VmChanges::default(); 2]);
     let removed = remade("kernel = \"Image\"", "kernel = \"Image\"\ninitrd = \"none\"", &[]).unwrap();
@@ -226,7 +229,7 @@ fn what_only_the_command_has_can_not_be_named() {
         assert!(mistake.contains(&format!("since the virtual machine has {why}")), "{mistake}");
     }
     let image = IMAGE.replacen("\"Image\"", "\"debian\"", 1);
-    let mistake = Changes::read("STILE.TOML", IMAGE.as_bytes(), &image, 4, &["Image"]).unwrap_err().to_string();
+    let mistake = Changes::read("STILE.TOML", IMAGE.as_bytes(), (&image, VMS), 4, &["Image"]).unwrap_err().to_string();
     assert!(mistake.contains("the image's initial RAM file system belongs to the kernel \"debian\""), "{mistake}");
 }
 
@@ -238,4 +241,20 @@ fn the_end_of_the_command_line_is_replaced() {
     assert_eq!(append(" quiet ", "").apply("quiet").as_deref(), Some(""));
     assert_eq!(append("quiet", "debug").apply("console=ttyS0 other"), None);
     assert_eq!(Append::default().apply("anything").as_deref(), Some("anything"));
+}
+
+#[test]
+fn virtual_machines_that_no_text_has_stay() {
+    let vms = ["one", "two", "service"];
+    let read = |text: &str| Changes::read("STILE.TOML", text.as_bytes(), (IMAGE, &vms), 4, &["vmlinuz"]);
+    let added = |name: &str| format!("{IMAGE}[[vm]]\nname = \"{name}\"\nkernel = \"vmlinuz\"\n");
+    assert_eq!(read(IMAGE).unwrap().vms, [VmChanges::default(); 3]);
+    let changes = read(&added("three")).unwrap();
+    assert_eq!((changes.vms.len(), changes.remakes.len()), (4, 1));
+    assert_eq!((changes.remakes[0].vm, &changes.remakes[0].name[..]), (3, "three"));
+    let mistake = read(&added("service")).unwrap_err().to_string();
+    assert_eq!(
+        mistake.lines().next(),
+        Some("STILE.TOML:17:8: the image has a virtual machine \"service\", which serves the others devices; expected another name")
+    );
 }
