@@ -10,7 +10,7 @@ use core::ops::Range;
 use stile_blob::{Blob, Files, Gic, Mode, OnReset, Settings, Share, Techniques, Vm};
 use stile_board::{CpuSet, MAX_VMS};
 use stile_config::boot::{Changes, NAME, Remake, VmChanges, not_removed};
-use stile_config::{Look, Mistake, Mistakes};
+use stile_config::{Look, Mistake, Mistakes, units};
 use stile_firmware::boot_files::{self, Block, File, Unread};
 use stile_firmware::configuration::BootMedium;
 use stile_guest_image::remake::{RemakeError, Request, memory_to_unpack, remake};
@@ -132,11 +132,14 @@ fn apply(
                     Some(remake) => {
                         let size = HEAP_PER_VM + kernel(remake, &files).map_or(0, |(_, bytes)| memory_to_unpack(bytes, Arch::HAS_PCS));
                         // SAFETY: of the allocations only a mistake is left, with which the memory stays.
-                        unsafe { with_heap(size.next_multiple_of(PAGE_SIZE), work) }.map(|(result, heap)| (result, Some(heap)))?
+                        match unsafe { with_heap(size.next_multiple_of(PAGE_SIZE), work) } {
+                            Ok((Ok(result), heap)) => (result, Some(heap)),
+                            Ok((Err(_), _)) | Err(_) => (Err(no_memory_for(remake, size)), None),
+                        }
                     }
-                    None => (work(), None),
+                    None => (work()?, None),
                 };
-                match result? {
+                match result {
                     Ok(change) => {
                         *to = change;
                         heap.into_iter().for_each(memory::free);
@@ -266,6 +269,15 @@ fn find(name: &str, files: &[File<'static>]) -> Option<(&'static str, &'static [
 /// Name and contents of a VM's new kernel, if it has one.
 fn kernel(new: &Remake, files: &[File<'static>]) -> Option<(&'static str, &'static [u8])> {
     new.kernel.as_ref().and_then(|given| find(&given.value, files))
+}
+
+/// The mistake that the machine lacks `size` bytes of memory to rebuild a VM, at its kernel if that is new.
+fn no_memory_for(new: &Remake, size: u64) -> Mistake {
+    let (place, file) = new.kernel.as_ref().map_or((&new.place, None), |given| (&given.place, Some(&given.value)));
+    let file = file.map(|file| format!(" by VMS\\{file}")).unwrap_or_default();
+    let what =
+        format!("{}: there is no memory to make the virtual machine{file}, which takes {} at once", new.name, units::rounded_size(size));
+    Mistake::new(place.clone(), what).expected("more memory, or a kernel that is not compressed")
 }
 
 /// The mistake for which a VM can't be made, at the key that is its most likely cause.
