@@ -28,16 +28,19 @@ pub fn configure(args: &MachineArgs) -> Result<MachineConfig> {
     }
 }
 
-/// The first device of a VM that only the emulated machine has, with the VM's name. Devices of the VM that `stile run` adds to serve others
-/// are described as those of its clients.
+/// The first device of a VM that only the emulated machine has, with the VM's name. Devices of the VM `service`, which `stile run` adds to
+/// serve others, are described as the devices of its clients for which it has them.
 fn emulated_device(config: &MachineConfig) -> Option<String> {
     let of_vm = |vm: &VmConfig| {
         let disk = vm.disks.iter().chain(&vm.served_disks).next().map(|drive| format!("the disk {}", drive.file.display()));
         let folder = || vm.all_folders().next().map(|folder| format!("the shared folder {}", folder.path.display()));
         let network = || vm.networks.iter().chain(&vm.served_networks).next().map(|_| "its network".to_owned());
-        disk.or_else(folder).or_else(network).map(|device| format!("{}: {device}", vm.name))
+        let console = || vm.console.as_ref().map(|file| format!("the file {} of its console", file.display()));
+        let sockets = || vm.forwards.first().map(|(port, _)| format!("the port {port} of this computer for its sockets"));
+        let device = disk.or_else(folder).or_else(network).or_else(console).or_else(sockets);
+        device.map(|device| format!("{}: {device}", vm.name))
     };
-    // The server is the last VM.
+    // That VM is the last one.
     config.vms.iter().find_map(of_vm).filter(|_| config.vms.iter().any(|vm| vm.emulated_functions() != 0))
 }
 
@@ -99,6 +102,13 @@ mod tests {
             assert_eq!(disk.as_deref(), Some("web: the disk web.img"), "{served}");
             assert_eq!(device(&format!("[[vm.net]]\n{served}")).as_deref(), Some("web: its network"), "{served}");
         }
+        let console = device("[[vm.served]]\ndevice = \"console\"\nfolder = \"/tmp\"\n");
+        assert_eq!(console.as_deref(), Some("web: the file /tmp/web.log of its console"));
+        let sockets = |more: &str| format!("[[vm.served]]\ndevice = \"vsock\"\n{more}");
+        assert_eq!(device(&sockets("")), None, "no device of the emulated machine is behind them");
+        let forwarded =
+            [sockets(""), "[[vm]]\nname = \"last\"\nkernel = \"debian\"\n".into(), sockets("forward = [\"2222:22\"]\n")].concat();
+        assert_eq!(device(&forwarded).as_deref(), Some("last: the port 2222 of this computer for its sockets"));
         assert_eq!(device("[[vm.share]]\npath = \".\"\ntag = \"here\"\n").as_deref(), Some("web: the shared folder ."));
     }
 }

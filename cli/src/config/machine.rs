@@ -106,6 +106,8 @@ pub struct VmConfig {
     pub served_networks: Vec<Network>,
     /// Its address for sockets (vsock), if the VM `service` serves them.
     pub cid: Option<u32>,
+    /// Ports of this machine that lead to its sockets by way of the VM `service`, and its own ports.
+    pub forwards: Vec<(u16, u32)>,
     /// The file for the output of its console, if the VM `service` serves one.
     pub console: Option<PathBuf>,
     /// Number of devices that it serves: at most [`stile_board::MAX_SERVED`].

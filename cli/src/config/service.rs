@@ -236,7 +236,7 @@ pub fn take(drafts: &[VmDraft], arch: Arch, vms: &mut [VmConfig], base: &Path, m
         let disks = draft.disks.iter().filter(|disk| disk.served).map(|disk| &disk.place);
         let networks = draft.networks.iter().filter(|network| network.served).map(|network| &network.place);
         let folders = draft.folders.iter().filter(|folder| folder.served).map(|folder| &folder.place);
-        let ports = forwards(draft, mistakes);
+        vm.forwards = forwards(draft, mistakes);
         let others = draft.served.iter().filter(|served| added(served).is_some());
         let added: Vec<u32> = others.clone().filter_map(added).collect();
         let Some(first) = disks.chain(networks).chain(folders).chain(others.map(|served| &served.place)).next() else { continue };
@@ -259,7 +259,7 @@ pub fn take(drafts: &[VmDraft], arch: Arch, vms: &mut [VmConfig], base: &Path, m
         for device in added {
             match (device, &vm.console) {
                 (VSOCK, _) => {
-                    devices.forwards.extend(ports.iter().map(|&(host, port)| (host, cid, port)));
+                    devices.forwards.extend(vm.forwards.iter().map(|&(host, port)| (host, cid, port)));
                     devices.all.push(Device::Sockets { cid });
                 }
                 (CONSOLE, Some(file)) => add_console(&mut devices, file),

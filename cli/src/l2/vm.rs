@@ -33,6 +33,7 @@ pub fn vm(name: &str, kernel: KernelSource, memory: u64, vcpus: u16) -> VmConfig
         served: Vec::new(),
         served_networks: Vec::new(),
         cid: None,
+        forwards: Vec::new(),
         console: None,
         serves: 0,
         gic: stile_blob::Gic::V3,
