@@ -34,13 +34,14 @@ impl Serial {
             std::io::ErrorKind::PermissionDenied => refuse(format!("{error}; the group of serial lines is often dialout")),
             _ => refuse(error.to_string()),
         })?;
-        let before = tcgetattr(&file).map_err(|error| match error {
-            Errno::NOTTY => refuse("not a serial line; expected a device such as /dev/ttyUSB0".into()),
-            other => refuse(other.to_string()),
-        })?;
         // Two readers would each get a part of the output. Other terminal programs, such as picocom, take the same lock.
+        // Once it is taken, none of them changes the settings to restore.
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
             Errno::WOULDBLOCK => refuse("another program uses the line: end that first".into()),
+            other => refuse(other.to_string()),
+        })?;
+        let before = tcgetattr(&file).map_err(|error| match error {
+            Errno::NOTTY => refuse("not a serial line; expected a device such as /dev/ttyUSB0".into()),
             other => refuse(other.to_string()),
         })?;
         let mut raw = before.clone();
