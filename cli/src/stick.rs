@@ -229,7 +229,13 @@ fn new_volume(arch: Arch, size: u64, contents: Contents<'_>) -> Result<File> {
     }
     if !contents.files.is_empty() {
         let folder = volume.root_dir().create_dir(VMS)?;
-        contents.files.iter().try_for_each(|file| folder.create_file(&file.name)?.write_all(&file.bytes))?;
+        for VmFile { name, bytes } in contents.files {
+            // FAT has other names that are the same than `vm_files` knows, such as short ones.
+            if folder.open_file(name).is_ok() {
+                return Err(exit::usage(format!("the file {name} has the name of another one in the folder {VMS}: rename one")));
+            }
+            folder.create_file(name)?.write_all(bytes)?;
+        }
     }
     volume.unmount()?;
     file.rewind()?;
@@ -300,5 +306,16 @@ mod tests {
         volume.root_dir().open_file("vms/vmlinuz größe").unwrap().read_to_end(&mut file).unwrap();
         assert!(file == files[0].bytes);
         check(bytes, &program);
+    }
+
+    #[test]
+    fn files_whose_names_are_one_to_fat_are_refused() {
+        for [one, other] in [["\u{c4}", "\u{e4}"], ["a long name.efi", "ALONGN~1.EFI"]] {
+            let files = [one, other].map(|name| VmFile { name: name.into(), bytes: vec![1] });
+            let made = |files: &[VmFile]| new_volume(Arch::Aarch64, LEAST, Contents { text: "[[vm]]\n", files, ..Contents::default() });
+            assert!(made(&files[..1]).is_ok());
+            let error = made(&files).unwrap_err().to_string();
+            assert_eq!(error, format!("the file {other} has the name of another one in the folder VMS: rename one"));
+        }
     }
 }
