@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use common::{Sandbox, end, line};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, tcgetattr};
-use stile_wire::{Action, Answer, Channel, Command, Decoder, Encoder, Event, Item, VmState};
+use stile_wire::{Action, Answer, Channel, Command, Decoder, Encoder, Event, Item, Level, Version, VmState};
 
 /// Opens a pseudo-terminal. Returns the board's end, and the path of the command's end.
 fn board() -> (File, PathBuf) {
@@ -57,9 +57,13 @@ fn a_boards_consoles_are_shown_and_its_end_is_the_commands() {
     // A VM that the configuration lacks: the board has another one.
     let mut unknown = Vec::new();
     let mut encoder = Encoder::new();
-    for text in [&b"one"[..], b"two"] {
-        encoder.bytes(Channel::console(5), text, &mut |byte| unknown.push(byte));
+    for (vm, text) in [(5, &b"one"[..]), (6, b"one"), (5, b"two")] {
+        encoder.bytes(Channel::console(vm), text, &mut |byte| unknown.push(byte));
     }
+    // It is reset.
+    let version = Version { major: 0, minor: 1, patch: 0 };
+    encoder.event(&Event::Hello { version, cpus: 1, level: Level::Vhe, vms: 7 }, &mut |byte| unknown.push(byte));
+    encoder.bytes(Channel::console(5), b"one", &mut |byte| unknown.push(byte));
     board.write_all(&unknown).expect("the command reads");
     board.write_all(&line("hello\n")).expect("the command reads");
     let output = child.wait_with_output().expect("it ends");
@@ -67,7 +71,8 @@ fn a_boards_consoles_are_shown_and_its_end_is_the_commands() {
     let (status, notes) = end(&output);
     assert_eq!(status, 0, "{notes}");
     assert!(notes.contains("Stile is up"), "{notes}");
-    assert_eq!(notes.matches("no VM with the number 5").count(), 1, "{notes}");
+    let noted = |vm: u8| notes.matches(&format!("no VM with the number {vm}")).count();
+    assert_eq!((noted(5), noted(6)), (2, 1), "{notes}");
     assert_eq!(fs::read_to_string(sandbox.path("logs/web.console.log")).expect("a log"), "hello\n");
     assert!(tcgetattr(&device).expect("a terminal").local_modes.contains(LocalModes::ECHO), "the line is as it was");
 }

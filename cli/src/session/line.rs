@@ -1,5 +1,7 @@
 //! Serial lines: that of the emulated machine, and those of Stiles in its VMs, which are the VMs' consoles.
 
+use std::collections::BTreeSet;
+
 use stile_wire::{Channel, Command, Encoder};
 
 use super::Guest;
@@ -26,8 +28,8 @@ pub struct Line {
     unfinished: Vec<u8>,
     /// Its VMs.
     pub vms: Vec<Vm>,
-    /// Whether a console wrote whose VM is not among them.
-    pub has_unknown: bool,
+    /// Numbers of consoles that wrote, whose VMs are not among them.
+    pub unknown: BTreeSet<u8>,
 }
 
 /// A line of the log of a Stile in a VM is shown in parts of this many bytes.
@@ -66,7 +68,7 @@ impl Line {
             log: Tail::default(),
             unfinished: Vec::new(),
             vms: Vec::new(),
-            has_unknown: false,
+            unknown: BTreeSet::new(),
         }
     }
 
@@ -106,6 +108,7 @@ impl Line {
         self.demux = Demux::default();
         self.encoder.resync();
         self.story = Story::of(self.vms.len());
+        self.unknown.clear();
     }
 
     /// Its log as shown: of a Stile in a VM in whole lines, with that VM's name.

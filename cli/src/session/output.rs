@@ -41,9 +41,9 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Notes, once, that a console is not shown: the configuration of `stile connect` is not the board's.
+    /// Notes, once until Stile restarts, that a console is not shown: the configuration of `stile connect` is not the board's.
     fn unknown(&mut self, line: usize, channel: Channel) {
-        if let (Some(vm), false) = (channel.vm(), std::mem::replace(&mut self.lines[line].has_unknown, true)) {
+        if let Some(vm) = channel.vm().filter(|&vm| self.lines[line].unknown.insert(vm)) {
             self.view.note(&format!("the configuration has no VM with the number {vm}, whose console is not shown"));
         }
     }
@@ -109,6 +109,7 @@ impl Session<'_> {
         if matches!(event, Event::Hello { .. }) && line == 0 && self.emulator.is_none() {
             // The board was reset.
             self.lines[0].story = Story::of(self.lines[0].vms.len());
+            self.lines[0].unknown.clear();
         }
         if self.transferred(line, event) {
             return Ok(());
