@@ -37,7 +37,7 @@ impl Serial {
         // Two readers would each get a part of the output. Other terminal programs, such as picocom, take the same lock.
         // Once it is taken, none of them changes the settings to restore.
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
-            Errno::WOULDBLOCK => refuse("another program uses the line: end that first".into()),
+            Errno::WOULDBLOCK => refuse("another program uses the line: end that program first".into()),
             other => refuse(other.to_string()),
         })?;
         let before = tcgetattr(&file).map_err(|error| match error {

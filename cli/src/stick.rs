@@ -35,7 +35,7 @@ const ALIGN: u64 = 1 << 20;
 /// The least partition: the smallest FAT32 has 65,525 clusters.
 const LEAST: u64 = 40 << 20;
 
-/// Free space of a file system whose configuration the user may change, for other kernels and initial RAM file systems.
+/// Free space for further kernels and initial RAM file systems, in a file system with a configuration.
 const ROOM: u64 = 64 << 20;
 
 /// The program's name for network boot, in the directory that a TFTP or HTTP server publishes.
@@ -128,12 +128,12 @@ fn files(args: &ImageArgs, config: &MachineConfig, text: &str) -> Result<Vec<VmF
         return Ok(Vec::new());
     }
     if text.is_empty() {
-        let what = format!("--files: Stile reads no files of this stick, as the configuration is longer than {} KiB", LONGEST >> 10);
+        let what = format!("--files: with a configuration longer than {} KiB, Stile reads no files: shorten it", LONGEST >> 10);
         return Err(exit::usage(what));
     }
     let (files, left_out) = vm_files::of(config, text)?;
     if !left_out.is_empty() {
-        let what = "Stile can't rebuild VMs that have served devices, domains or UEFI firmware, or files of such VMs";
+        let what = "Stile can't rebuild VMs with served devices, domains or UEFI firmware, nor VMs that share a file with one";
         out::note(format_args!("stile: --files: the files of {} are in the image only: {what}", left_out.join(", ")));
     }
     Ok(files)
@@ -211,7 +211,7 @@ pub fn write(file: &mut File, contents: Contents<'_>) -> Result<u64> {
 
 /// Creates a FAT file system of `size` bytes, with `contents`, in a temporary file.
 fn volume(arch: Arch, size: u64, contents: Contents<'_>) -> Result<File> {
-    new_volume(arch, size, contents).with_context(|| format!("making its file system in {}", std::env::temp_dir().display()))
+    new_volume(arch, size, contents).with_context(|| format!("making the image's file system in {}", std::env::temp_dir().display()))
 }
 
 fn new_volume(arch: Arch, size: u64, contents: Contents<'_>) -> Result<File> {

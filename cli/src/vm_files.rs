@@ -1,4 +1,4 @@
-//! Kernels and initial RAM file systems of VMs as files of a stick, where its user sees and replaces them (docs/stick.md).
+//! Kernels and initial RAM file systems of VMs as files of a stick, which its user can replace (docs/stick.md).
 
 use std::fs;
 use std::io::Cursor;
@@ -45,7 +45,7 @@ impl Named<'_> {
 /// at boot.
 ///
 /// # Errors
-/// The file system of a stick, or a booting Stile, can't have one of them.
+/// A file can't be read, or its name can't be on a stick; two files have one name; Stile can't unpack a kernel at boot.
 pub fn of<'c>(config: &'c MachineConfig, text: &str) -> Result<(Vec<VmFile>, Vec<&'c str>)> {
     let mut all = Vec::new();
     for vm in &config.vms {
@@ -59,7 +59,7 @@ pub fn of<'c>(config: &'c MachineConfig, text: &str) -> Result<(Vec<VmFile>, Vec
         };
         for (path, is_kernel) in kernel.into_iter().chain(initrd) {
             let name = path.file_name().and_then(|name| name.to_str());
-            let name = name.ok_or_else(|| exit::usage(format!("{}: {} is not a name in UTF-8", vm.name, path.display())))?;
+            let name = name.ok_or_else(|| exit::usage(format!("{}: the name of {} is not UTF-8: rename it", vm.name, path.display())))?;
             all.push(Named { vm, path, name, is_kernel });
         }
     }
@@ -80,8 +80,8 @@ pub fn of<'c>(config: &'c MachineConfig, text: &str) -> Result<(Vec<VmFile>, Vec
     Ok((files.into_iter().map(|(file, _)| file).collect(), left_out))
 }
 
-/// The VMs that Stile can't rebuild at boot: for a file that one of them uses, it would refuse to start. So their files are left out, and
-/// those of VMs with the same files.
+/// Returns the VMs whose files are left out: those that Stile can't rebuild at boot, and those that share a file with one. With such a file
+/// on the stick, Stile would refuse to start.
 fn left_out<'c>(config: &'c MachineConfig, all: &[Named<'c>]) -> Result<Vec<&'c str>> {
     let mut left_out = Vec::new();
     for vm in &config.vms {
@@ -100,7 +100,7 @@ fn left_out<'c>(config: &'c MachineConfig, all: &[Named<'c>]) -> Result<Vec<&'c 
     }
 }
 
-/// Whether a VM starts from UEFI firmware, which is on Arm only.
+/// Whether a VM starts from UEFI firmware (Arm only).
 fn is_firmware(arch: Arch, vm: &VmConfig) -> Result<bool> {
     let (Arch::Aarch64, KernelSource::File(path)) = (arch, &vm.kernel) else { return Ok(false) };
     let file = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
@@ -113,7 +113,7 @@ fn read(named: &Named<'_>) -> Result<Vec<u8>> {
 
 /// Checks that the configuration names the file as a booting Stile looks for it, and that a FAT file system can have it.
 fn check_name(named: &Named<'_>, text: &str) -> Result<()> {
-    can_be_on_fat(named.name).map_err(|why| named.refuse(&format!("FAT has no such names ({why}): rename it")))?;
+    can_be_on_fat(named.name).map_err(|why| named.refuse(&format!("FAT does not allow its name ({why}): rename it")))?;
     let utf16: Vec<u16> = named.name.encode_utf16().collect();
     if is_named(text.as_bytes(), &utf16) {
         return Ok(());
@@ -121,13 +121,13 @@ fn check_name(named: &Named<'_>, text: &str) -> Result<()> {
     Err(named.refuse("the configuration has an escape sequence in its name: write the characters themselves"))
 }
 
-/// Makes an empty file of this name in a small file system.
+/// Checks a name by creating a file with it in a small FAT file system.
 fn can_be_on_fat(name: &str) -> Result<()> {
     /// Sectors of 512 bytes: the fewest that can be formatted are about 40.
     const SIZE: usize = 64 * 512;
-    // Other systems drop them.
+    // Other systems drop a dot or a space at the end.
     if name.ends_with(['.', ' ']) {
-        bail!("they don't end with a dot or a space");
+        bail!("it ends with a dot or a space");
     }
     let mut disk = vec![0; SIZE];
     fatfs::format_volume(Cursor::new(&mut disk), FormatVolumeOptions::new())?;
@@ -136,7 +136,7 @@ fn can_be_on_fat(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a booting Stile can unpack a kernel. Other mistakes are those of the image's own copy.
+/// Checks that Stile can unpack a kernel at boot. Other mistakes are reported for the copy in the image.
 fn check_kernel(arch: Arch, named: &Named<'_>, bytes: &[u8]) -> Result<()> {
     let checked = match arch {
         Arch::Aarch64 => Kernel::recognise(bytes, named.vm.memory, &AT_BOOT).map(|_| ()),
@@ -193,8 +193,8 @@ mod tests {
     #[test]
     fn files_that_a_stick_cannot_have_are_refused() {
         for (name, bytes, why) in [
-            ("a:b", &[1_u8; 100][..], "FAT has no such names"),
-            ("end.", &[1; 100], "FAT has no such names"),
+            ("a:b", &[1_u8; 100][..], "FAT does not allow its name"),
+            ("end.", &[1; 100], "FAT does not allow its name"),
             ("xz", b"\xfd7zXZ\0 and more", "xz; expected gzip or none"),
             ("gz", &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff], "more than 256M"),
         ] {

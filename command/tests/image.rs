@@ -54,7 +54,7 @@ fn what_a_stick_cannot_have_is_refused() {
         ("[[vm]]\nkernel = \"missing\"\n", &["-o", "x"], "missing"),
         ("[[vm]]\nkernel = \"folder\"\n", &["-o", "x"], "folder"),
         ("[[vm]]\nkernel = \"kernel\"\n[[vm.disk]]\nfile = \"web.img\"\nformat = \"raw\"\n", &["-o", "x"], "vm0: the disk web.img: only"),
-        ("[[vm]]\nkernel = \"a?b\"\n", &["--files", "-o", "x"], "FAT has no such names"),
+        ("[[vm]]\nkernel = \"a?b\"\n", &["--files", "-o", "x"], "FAT does not allow its name"),
         (MACHINE, &["--files", "--kernel", "kernel", "-o", "x"], "cannot be used with"),
         (MACHINE, &["--files", "--netboot", "x"], "cannot be used with"),
     ] {

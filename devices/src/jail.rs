@@ -42,7 +42,7 @@ pub fn prepare(user: u32, folder: &Path) -> io::Result<PathBuf> {
     {
         mount([OsStr::new("-o"), OsStr::new(options), within(path).as_os_str()])?;
     }
-    // Where programs look for their loader: those of x86-64, and of Arm.
+    // Directories of the loader: for programs of x86-64, and of Arm.
     for (target, link) in [("usr/lib64", root.join("lib64")), ("usr/lib", libraries)] {
         if !link.is_symlink() {
             symlink(target, link)?;

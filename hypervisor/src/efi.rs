@@ -27,7 +27,7 @@ pub const PAGE: u64 = 4096;
 /// Size reserved for the memory map: EDK2's has some 100 descriptors of 48 bytes.
 pub const MAP: usize = 64 << 10;
 
-/// Time in which a message on the screen can be read, in microseconds.
+/// Time for which a refusal stays on the screen, in microseconds.
 const READING: usize = 15_000_000;
 
 /// Size of a buffer for the file: the longest, and a byte by which longer ones are known.
@@ -42,21 +42,21 @@ pub fn memory_map(boot: &BootServices, at: u64) -> Option<(&'static [u8], usize,
     (status == Status::SUCCESS).then(|| (unsafe { slice::from_raw_parts(at as *const u8, size) }, descriptor, key))
 }
 
-/// All addresses. Only [`memory`] reads through it.
+/// Physical memory without limits. Only [`memory`] uses it, and limits it.
 struct Identity;
 
 impl Memory for Identity {
     fn bytes(&self, address: u64, len: usize) -> Option<&[u8]> {
-        // SAFETY: `memory` passes on bytes that firmware maps, at their physical addresses, while its boot services run (UEFI Specification,
-        // 2.3.4 x64 Platforms, 2.3.6 AArch64 Platforms). They are used while these run.
+        // SAFETY: `memory` reads only what firmware identity-maps while boot services run (UEFI Specification, 2.3.4 x64 Platforms, 2.3.6
+        // AArch64 Platforms), and by its contract they run as long as the bytes are used.
         Some(unsafe { slice::from_raw_parts(address as *const u8, len) })
     }
 }
 
-/// The memory of firmware's map, and further addresses that firmware maps: a table at a wrong address is absent, and does not fault.
+/// Returns the memory of firmware's map and the addresses `more`. A table elsewhere counts as missing, instead of faulting.
 ///
 /// # Safety
-/// Boot services run as long as the bytes are used, and the further addresses are mapped.
+/// Boot services run as long as the bytes are used, and firmware maps `more`.
 pub unsafe fn memory(map: &[u8], descriptor: usize, more: Option<Range<u64>>) -> impl Memory {
     Within::new(Identity, efi::mapped(map, descriptor).chain(more))
 }
@@ -129,14 +129,14 @@ pub fn refuse_after_exit(system: &SystemTable) -> Status {
     Status::UNSUPPORTED
 }
 
-/// Reports on firmware's console why Stile cannot start, and returns to firmware, which tries the next boot option. Firmware clears its
-/// screen then: on a machine with a [`frame_buffer`], the message stays for [`READING`].
+/// Reports on firmware's console why Stile cannot start, and returns to firmware. Firmware clears the screen when it tries its next boot
+/// option: on a machine with a [`frame_buffer`], the message stays for [`READING`] before that.
 pub fn fail(system: &SystemTable, why: &str) -> Status {
     write_text(system, why.bytes().chain(*b"\r\n").map(u16::from));
     // SAFETY: Stile has not started, so that boot services have not ended and their table is valid.
     let boot = unsafe { &*system.boot_services };
     if frame_buffer(boot).is_some() {
-        // SAFETY: as above. Stall has no memory operand and returns after the time.
+        // SAFETY: boot services have not ended. Stall accesses no memory of Stile's, and returns after the time.
         let _ = unsafe { (boot.stall)(READING) };
     }
     Status::UNSUPPORTED

@@ -217,7 +217,7 @@ fn of_vm(
     Ok(Ok(Change::Made(memory::allocate::<(Vm<'static>, Files<'static>)>()?.write((vm, its_files)))))
 }
 
-/// A VM that the image does not have, before its kernel is loaded: with the defaults, and the interrupt controller of the image's VMs.
+/// Returns an added VM before its kernel is loaded: with the defaults, and the interrupt controller of the image's VMs.
 ///
 /// # Errors
 /// There is no memory.

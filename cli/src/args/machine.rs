@@ -22,7 +22,8 @@ pub struct MachineArgs {
     #[arg(long, value_name = "ARCH", value_parser = ARCHITECTURES, hide_possible_values = true)]
     pub arch: Option<String>,
     /// The VM's kernel: a file (Image, compressed Image, ELF or flat binary), or `debian`, `debian:6.12`, `debian:6.1`,
-    /// `debian-general`, `debian-installer`, `debian-xen`; or UEFI firmware: a file, or `debian-edk2`, which starts the disks' boot loaders.
+    /// `debian-general`, `debian-installer`, `debian-xen`; or UEFI firmware: a file, or `debian-edk2`, which starts the disks'
+    /// boot loaders.
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<String>,
     /// The VM's initial RAM file system: a file, `busybox` or `none`.

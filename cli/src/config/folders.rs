@@ -43,10 +43,10 @@ fn folder(draft: &FolderDraft, base: &Path, mistakes: &mut Vec<Mistake>) -> Opti
 
 /// Resolves the folders of a virtual machine with this kernel.
 pub fn resolve(drafts: &[FolderDraft], arch: Arch, kernel: &KernelSource, base: &Path, mistakes: &mut Vec<Mistake>) -> Vec<Folder> {
+    // A misspelt kernel counts as the newest one: with other mistakes, the kernel is not judged.
     if let (KernelSource::Debian(which), true) = (kernel, mistakes.is_empty())
         && let Some(first) = drafts.iter().find(|draft| !which.has_folders(arch, draft.served))
     {
-        // A kernel with a mistake is the newest one, too.
         let name = if *which == DebianKernel::Newest { "newest kernel" } else { "kernel of this name" };
         let what = format!("Debian's {name} is one for clouds, which has no file system for shared folders");
         let words = DebianKernel::with_folders(arch, first.served).map(|kernel| format!("kernel = \"{}\"", kernel.word()));

@@ -255,8 +255,8 @@ pub enum DebianKernel {
     V6_12,
     /// `debian:6.1`: the release's before that.
     V6_1,
-    /// `debian-general`: the stable release's with all drivers and file systems. `debian:6.12` is another one on x86-64 only, whose kernels of
-    /// the other names are for clouds.
+    /// `debian-general`: the stable release's with all drivers and file systems. On Arm it is `debian:6.12`; on x86-64 the kernels with
+    /// other names are for clouds.
     General,
     /// `debian-installer`: the installer, with its own initial RAM file system.
     Installer,
@@ -275,8 +275,8 @@ impl DebianKernel {
         if has_folders && !Self::V6_1.has_folders(arch, false) { Self::General } else { Self::V6_1 }
     }
 
-    /// Whether the kernel has the file system of shared folders: virtiofs if they are `served`, and 9P if not. A kernel without modules is
-    /// not asked.
+    /// Whether the kernel has the file system of shared folders: virtiofs if they are `served`, and 9P if not. True for kernels that are
+    /// not in [`LINUX`](Self::LINUX).
     pub const fn has_folders(self, arch: Arch, served: bool) -> bool {
         match (self, arch) {
             (Self::Newest, _) => false,

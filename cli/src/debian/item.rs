@@ -27,7 +27,7 @@ pub enum Item {
     Busybox,
     /// The kernel of Debian 13 in the general flavour, which can be Xen's first domain, for x86-64.
     General6_12,
-    /// Drivers that are modules of that kernel.
+    /// Drivers that are modules of the general kernel of Debian 13.
     GeneralDrivers6_12,
     /// Xen of Debian 13.
     Xen,
@@ -76,7 +76,7 @@ impl Item {
         }
     }
 
-    /// The item with a kernel, and that with its modules, if it has any.
+    /// Returns the item of a kernel, and the item of its modules if it has any.
     pub(super) const fn of(kernel: DebianKernel, arch: Arch) -> (Self, Option<Self>) {
         match (kernel, arch) {
             (DebianKernel::Newest, _) => (Self::NewestKernel, Some(Self::NewestDrivers)),

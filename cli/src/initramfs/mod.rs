@@ -196,7 +196,7 @@ pub fn with_server(modules: &[Module], program: &[u8], back_ends: &BTreeMap<Stri
     archive.file("bin/stile-devices", 0o755, program);
     archive.file("bin/stile-uplink", 0o755, UPLINK.as_bytes());
     if !back_ends.is_empty() {
-        // Where programs look for their loader: those of Arm, and of x86-64.
+        // Directories of the loader: for programs of Arm, and of x86-64.
         archive.link("lib", "usr/lib");
         archive.link("lib64", "usr/lib64");
     }

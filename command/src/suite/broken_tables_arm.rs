@@ -86,7 +86,7 @@ fn run(dir: &Path, firmware: &str, image: &Path, original: &[u8], boot: u64, cha
 pub struct Stay {
     /// The instruction.
     pub instruction: &'static [u8],
-    /// The number of the register with its address.
+    /// The debugger's number of the program counter.
     pub pc: u32,
     /// The number of the register in which firmware passes its system table.
     pub system: u32,
@@ -108,7 +108,7 @@ impl Stay {
     /// Waits until firmware has entered the image. Returns the entry's address.
     ///
     /// # Errors
-    /// The machine ends before, or the time limit does.
+    /// The machine ends, or the time limit expires, before that.
     pub fn wait(&self, dir: &Path, machine: &mut Machine) -> Result<(Debugger, u64)> {
         loop {
             machine.run_on()?;

@@ -15,7 +15,7 @@ use stile::programs::PASSED;
 /// The test's name.
 pub const NAME: &str = "long/broken-tables-uefi";
 
-/// Number of boots with bytes that their numbers determine.
+/// Number of boots with random bytes: the boot's number is the seed.
 const BOOTS: u64 = 60;
 
 /// Tables that are changed: those that Stile reads.
@@ -29,7 +29,7 @@ const STAY: Stay = Stay { instruction: &[0xeb, 0xfe], pc: RIP, system: RDX };
 
 /// A change of firmware's tables.
 enum Change {
-    /// Bytes by a number.
+    /// Wrong bytes, determined by a seed.
     Random(u64),
     /// The first entry of the XSDT.
     Table(u64),

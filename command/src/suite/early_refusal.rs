@@ -11,8 +11,8 @@ pub const TEST: (&str, Run) = ("firmware/early-refusal", stays);
 /// Firmware's own message after a program has returned.
 const RETURNED: &str = "failed to start";
 
-/// EDK2 at EL1, with a screen. An instruction takes a nanosecond, so that the emulator does not leave the time in which the message stays
-/// before it has been looked at.
+/// EDK2 at EL1, with a screen. Virtual time advances by 1 ns per instruction: on a slow host, too, the checks happen while the message
+/// stays.
 fn stays() -> Result<()> {
     let dir = tempfile::tempdir()?;
     make_for_arm(dir.path(), &["-o", "stick.img"].map(AsRef::as_ref))?;

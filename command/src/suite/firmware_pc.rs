@@ -83,8 +83,8 @@ pub const CD: [&str; 4] = ["-device", "ide-cd,drive=stick", "-drive", "if=none,i
 pub const FOLDER: [&str; 4] =
     ["-device", "virtio-blk-pci,drive=stick,romfile=", "-drive", "if=none,id=stick,format=raw,readonly=on,file=fat:"];
 
-/// Firmware starts Stile from a disk and from a CD-ROM. Its log is on the serial line and on the screen, where it stays. So does a BIOS, with
-/// a screen and without.
+/// Firmware starts Stile from a disk and from a CD-ROM. Its log is on the serial line and on the screen, where it stays. A BIOS
+/// starts Stile, too: with a screen, and without one.
 fn starts() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let image = image(dir.path(), "vmx", &[])?;

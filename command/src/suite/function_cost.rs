@@ -1,4 +1,4 @@
-//! The test of what a request to an assigned function costs on a PC with AMD-V, by the emulator's plugin: exits, and instructions of Stile.
+//! Tests the cost of a request to an assigned function on a PC with AMD-V: exits and Stile's instructions, by the emulator's plugin.
 
 use std::fs;
 
@@ -15,8 +15,7 @@ pub const NAME: &str = "pc/amd/devices/request-cost";
 
 /// Requests, one after the other.
 const REQUESTS: usize = 300;
-/// Limits of Stile's instructions of a request by its exits: HLT, in which the message arrives; or the message, before HLT, and HLT. They were
-/// 560 and 1,017 before HLT had fast paths.
+/// Limits of Stile's instructions for a request, by its exits: HLT, in which the message arrives; or the message, and then HLT.
 const MOST: [(u64, u64); 2] = [(1, 313), (2, 938)];
 
 /// Requests with as many exits of which a median is one of the path's. At least as many have the path with the fewest exits.
@@ -27,8 +26,8 @@ pub fn test() -> Result<(), String> {
     measure().map_err(|error| format!("{error:#}"))
 }
 
-/// A guest halts until the message of its request arrives, and ends the interrupt by the paravirtual EOI. Time is real: a message may arrive
-/// before HLT, and other interrupts of the CPU cost instructions and exits. So medians are judged.
+/// A guest halts until the message of its request arrives, and ends the interrupt by the paravirtual EOI. The emulator runs in real time: a
+/// message may arrive before HLT, and other interrupts of the CPU cost instructions and exits. So medians are compared.
 fn measure() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let output = dir.path().join("counts");
@@ -37,7 +36,7 @@ fn measure() -> Result<()> {
         "[machine]\narch = \"x86_64\"\ncpu = \"max\"\ncpus = 2\n\n[[vm]]\nname = \"one\"\nkernel = \"{kernel}\"\n\
          append = \"cost={REQUESTS} boots=0\"\nmemory = \"64M\"\n[[vm.pci]]\nfunction = \"0000:00:02.0\"\n"
     );
-    let said = format!("cost: {REQUESTS} requests, 0 by the register of EOI");
+    let said = format!("cost: {REQUESTS} requests, 0 ended by the EOI register");
     let expect = Expect { output: vec![said, "PASS functions".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
     let scenario = Scenario { config: Some(config), expect, ..Scenario::new(NAME, "--exits") };
     let [option, plugin] = Plugin::new(&counts::build()?).arguments(&output);
@@ -56,7 +55,7 @@ fn measure() -> Result<()> {
             ensure!(costs.len() >= FEW, "only {} of {REQUESTS} requests took {exits} exit", costs.len());
         }
         if let Some(&median) = costs.get(costs.len() / 2).filter(|_| costs.len() >= FEW) {
-            ensure!(median <= most, "a request with {exits} exits takes {median} instructions, {most} at most (median of {})", costs.len());
+            ensure!(median <= most, "exits: {exits}; instructions: {median}, the median of {} requests, limit: {most}", costs.len());
         }
     }
     ensure!(judged > REQUESTS / 2, "only {judged} of {REQUESTS} requests took at most two exits");

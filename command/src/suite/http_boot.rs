@@ -1,5 +1,5 @@
-//! Servers for HTTP boot (UEFI Specification 2.10, 24.7): one of DHCP on the emulator's network, which names a file beside the
-//! emulator's own DHCP server, and one of HTTP on this machine, which has it.
+//! Servers for HTTP boot (UEFI Specification 2.10, 24.7): a proxy DHCP server on the emulator's network, which names a file, and an HTTP
+//! server on this machine, which has the file. The emulator's own DHCP server assigns the address.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -15,7 +15,7 @@ const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 /// An address that the emulator does not assign.
 const DHCP_SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 77);
 
-/// The medium, as the emulator's arguments, which the socket of [`serve`] follows.
+/// The emulator's arguments for the medium, without the path of [`serve`]'s socket, which is appended.
 pub const MEDIUM: [&str; 4] = ["-device", "virtio-net-pci,netdev=nic,romfile=", "-netdev", "stream,id=names,addr.type=unix,addr.path="];
 
 /// Further arguments: the emulator's own DHCP server is on the network, too, and firmware does not try PXE first.
@@ -46,14 +46,14 @@ pub fn serve(dir: &Path, file: &Path) -> Result<PathBuf> {
     thread::spawn(move || {
         // One after the other: firmware has one connection at a time.
         for client in web.incoming().flatten() {
-            // Firmware may leave in the middle; the test sees whether it has the file.
+            // Firmware may close a connection early; the boot shows whether it got the file.
             let _ = send_file(&client, &bytes);
         }
     });
     Ok(socket)
 }
 
-/// Answers frames of an emulator's network until it ends. Each has its length before it.
+/// Answers frames of an emulator's network until the emulator ends. Before each frame is its length, in 32 bits.
 fn name_file(mut emulator: UnixStream, uri: &str) -> io::Result<()> {
     let mut length = [0; 4];
     while emulator.read_exact(&mut length).is_ok() {
@@ -95,7 +95,7 @@ fn offer(frame: &[u8], uri: &str) -> Option<Vec<u8>> {
     ip[16..].fill(0xff);
     let sum: u32 = ip.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
     ip[10..12].copy_from_slice(&(!(sum + (sum >> 16)) as u16).to_be_bytes());
-    // From a station of a locally administered address; without a checksum of UDP.
+    // From a locally administered MAC address; without a UDP checksum.
     let ethernet = [&BROADCAST[..], &[2, 0, 0, 0, 0, 77, 8, 0]].concat();
     let udp = [SERVER, CLIENT, 8 + length, 0].map(u16::to_be_bytes).concat();
     Some([&ethernet[..], &ip, &udp, &dhcp].concat())

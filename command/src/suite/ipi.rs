@@ -137,10 +137,10 @@ fn with_gate(name: &str, kernel: &str, more: &str) -> String {
     direct(name, kernel, more).replace("\"direct\"", "\"gate\"")
 }
 
-/// An untrusted VM that enters the gate this often: at each offset, in every mode. Stile survives, and its neighbours do, which get no NMI
-/// and no interrupt that Stile does not know. Most attacks reach the gate, and exit there.
+/// An untrusted VM that enters the gate `attacks` times: at each offset, in every mode. Stile survives, and its neighbours do, which get no
+/// NMI and no interrupt that Stile does not know. Most attacks reach the gate, and exit there.
 fn intruder(programs: &Programs, name: &str, attacks: u32) -> Result<Scenario> {
-    // They last as long as the attacks.
+    // The neighbours compute for about as long as the attacks last.
     let rounds = attacks / 5_900;
     let vm = format!("append = \"attacks={attacks}\"\nvcpus = 2\ncpus = [0, 1]\npinned = true");
     let config = among_neighbours(programs, &with_gate("intruder", &programs.path("intruder")?, &vm), rounds)?;

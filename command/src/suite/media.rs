@@ -18,12 +18,12 @@ pub const TESTS: [(&str, Arch, Run); 3] = [
     ("firmware/pc-netboot", Arch::X86_64, network_on_a_pc),
 ];
 
-/// A CD-ROM at a SCSI or a USB controller, as the emulator's arguments, which the file follows.
+/// The emulator's arguments for a CD-ROM at a SCSI or a USB controller, without the file's path, which is appended.
 const SCSI_CD: [&str; 4] = ["-device", "scsi-cd,drive=stick", "-drive", CD];
 const USB_CD: [&str; 4] = ["-device", "usb-storage,drive=stick", "-drive", CD];
 const CD: &str = "if=none,id=stick,media=cdrom,format=raw,readonly=on,file=";
 
-/// The emulator's DHCP and TFTP servers, which the folder follows.
+/// The emulator's arguments for its DHCP and TFTP servers, without the folder's path, which is appended.
 const PXE: [&str; 4] = ["-device", "virtio-net-pci,netdev=nic,romfile=", "-netdev", "user,id=nic,bootfile=stile.efi,tftp="];
 
 /// Arm's machine, with ACPI tables or a device tree.

@@ -12,7 +12,8 @@ use stile::session::SAME_MEMORY;
 /// The neighbour does not end itself.
 const ROUND: &str = "checksum: round";
 
-/// Numbers of uploads of [`uploads`], of 13 KiB each: few, and enough for Bochs to take an interrupt between STI and HLT.
+/// Names of the tests by [`uploads`], and their numbers of uploads, of 13 KiB each: a few; and enough for Bochs to take an interrupt
+/// between STI and HLT.
 const UPLOADS: [(&str, usize); 2] = [("operator/uploads", 6), ("operator/many-uploads", 24)];
 
 /// Number of VMs of [`come_and_go`], one after the other.
@@ -177,7 +178,8 @@ fn create(programs: &Programs) -> Result<Scenario> {
         Step::new("", "create m nowhere.toml", &["a VM may use only CPUs that this board does not have"]).fails(1),
         Step::new(ROUND, "create m twin.toml", &["m/twin runs"]),
         Step::new("", "ps --json", &[r#"{"name":"spin","state":"running"},{"name":"twin","state":"running"}]"#]),
-        // The machine's process takes two samples meanwhile, while the VM's timer causes many exits. The others need no CPU for that.
+        // The machine's process takes two samples meanwhile, while the VM's timer causes many exits. The other VMs would
+        // take CPU time from it.
         Step::new("", "pause m/spin", &["m/spin is paused"]),
         Step::new("", "pause m/neighbour", &["m/neighbour is paused"]),
         Step::new("", "top m/twin --once --interval 20", &["twin exceeds its budget of 1 exits/s: ", " grew from 0 exits/s to "])

@@ -60,8 +60,8 @@ fn with_edk2(run: impl FnOnce(&Firmware<'_>) -> Result<()>) -> Result<()> {
     run(&Firmware { program: "qemu-system-aarch64", files: None, arguments: &arguments, cpu: "max" })
 }
 
-/// Starts a machine whose image has a kernel that does not run, with another one on the partition, compressed; and with a name that is not
-/// there.
+/// Starts a machine whose image has a kernel that does not run: with another, compressed kernel on the partition, beside an added VM; and
+/// with the name of a missing file.
 fn remake(arch: Arch, firmware: &Firmware<'_>, (program, append): (&str, &str)) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let kernel = fs::read(Programs::build(arch)?.path(program)?)?;

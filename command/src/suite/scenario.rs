@@ -72,7 +72,7 @@ pub struct Expect {
     pub status: u8,
     /// Texts that standard output must have in it, in this order.
     pub output: Vec<String>,
-    /// Texts that standard output must have in it, before or after any of the others: of VMs that run concurrently.
+    /// Texts that standard output must have in it, anywhere among those of `output`: from VMs that run concurrently.
     pub concurrent: Vec<&'static str>,
     /// Texts that standard error must have in it, in any order; one that is here twice must be there twice.
     pub notes: Vec<String>,

@@ -19,7 +19,7 @@ pub fn test() -> Result<(), String> {
     of_vm(NAME, "", "debian:6.12")
 }
 
-/// The test on a PC, where the client's kernel, which is one for clouds, has no 9P.
+/// The test on a PC, where the client's kernel, for clouds, has virtiofs but no 9P.
 pub fn test_on_pc() -> Result<(), String> {
     of_vm(NAME_ON_PC, "arch = \"x86_64\"\ncpu = \"max\"\n", "debian:6.1")
 }

@@ -55,7 +55,7 @@ fn copy(arch: Arch, to: &Path) -> Result<(), String> {
     disk::partition::with_system(&base, to).map_err(|error| format!("copying {}: {error:#}", base.display()))
 }
 
-/// The system, started with this disk and network, whose commands begin with [`READ`]'s.
+/// Returns the scenario that starts the system with `arguments` and runs `command`, which must end with [`READ`].
 fn reads(name: &str, arguments: &str, command: &str) -> Scenario {
     let expect = Expect {
         status: 42,
@@ -72,8 +72,7 @@ fn serving(disk: &Path) -> String {
     format!("--disk {},format=raw,served --net user,served --vcpus 1 --exits", disk.display())
 }
 
-/// A system whose disk and network the service VM serves starts, has an address, writes a file, and ends by a power-off: the file is on the
-/// disk.
+/// Starts a system with a served disk and network: it gets an address, writes a file, and powers off. The file is then on the disk.
 fn served() -> Result<(), String> {
     let dir = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
     let disk = dir.path().join("disk.img");
@@ -83,7 +82,7 @@ fn served() -> Result<(), String> {
     if file(&disk, "/root/numbers")? == numbers { Ok(()) } else { Err("the disk's file has other content".into()) }
 }
 
-/// Reads a file of the file system on the partition, by a program that is not Stile's.
+/// Reads a file of the partition's file system by debugfs, independently of Stile.
 fn file(disk: &Path, path: &str) -> Result<String, String> {
     // Programs for the administrator are not in every user's search path.
     let search = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());

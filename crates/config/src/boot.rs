@@ -2,8 +2,8 @@
 //!
 //! The image has the text of which it was made. A key with the same value in both files keeps the image's setting, which
 //! may be the command line's. Another value of a key of [`CHANGEABLE`] applies; of any other key it is a mistake, since the
-//! image was made by it. A virtual machine that the image lacks is added, if its kernel is a file on the boot medium; it can have those
-//! keys only.
+//! image was made by it. A virtual machine that the image lacks is added if its kernel is a file on the boot medium, and all its keys but
+//! the name are of [`CHANGEABLE`].
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -208,7 +208,7 @@ fn names(draft: &Draft) -> Vec<String> {
     draft.vms.iter().enumerate().map(|(number, vm)| name_of(number, vm)).collect()
 }
 
-/// The numbers of the virtual machines of both drafts that have the same names, and the numbers of those that only the new one has.
+/// Returns the numbers of each name's virtual machine in the new and the old draft, and the numbers of those that only the new draft has.
 fn pairs(new: &Draft, old: &Draft, mistakes: &mut Vec<Mistake>) -> (Vec<(usize, usize)>, Vec<usize>) {
     let (known, names) = (names(old), names(new));
     let (mut pairs, mut added) = (Vec::new(), Vec::new());
@@ -265,8 +265,8 @@ fn vm_changes(vm: &VmDraft, old: &VmDraft, name: &str, cpus: u32, keys: &mut Vec
     changes
 }
 
-/// Reports the keys that differ but can't change. `pairs`: the numbers of virtual machines in both texts; `added`: of those that only the
-/// new one has.
+/// Reports the keys that differ but can't change. `pairs`: the numbers of virtual machines in both texts; `added`: the numbers of those
+/// that only `text` has.
 fn compare_fixed(text: &str, image: &str, pairs: &[(usize, usize)], added: &[usize], mistakes: &mut Vec<Mistake>) {
     let [new, old] = [text, image].map(|text| DeTable::parse_recoverable(text).0);
     let (whole, new, old) = (new.span(), new.get_ref(), old.get_ref());

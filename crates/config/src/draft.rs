@@ -228,7 +228,7 @@ pub struct ServedDraft {
 }
 
 impl VmDraft {
-    /// The place of its name, or of its start.
+    /// Returns the place of the name, or else of the table.
     pub fn place_of_name(&self) -> &Place {
         self.name.as_ref().map_or(&self.place, |given| &given.place)
     }

@@ -198,7 +198,7 @@ fn is_compatible(port: &Port) -> bool {
     matches!(port.kind, Kind::Compatible { .. })
 }
 
-/// Returns the root pointer and what follows it ("Finding the RSDP on IA-PC Systems").
+/// Returns the bytes from the root pointer to the end of its area ("Finding the RSDP on IA-PC Systems").
 fn root(memory: &impl Memory) -> Option<&[u8]> {
     // The BIOS Data Area holds the segment of the Extended BIOS Data Area.
     let extended = memory.bytes(0x40e, 2).and_then(|bytes| u16_at(bytes, 0)).map_or(0, |segment| u64::from(segment) << 4);
@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(timer(&[]), None);
     }
 
-    /// The root pointer's second version, whose XSDT is at an address.
+    /// A machine whose root pointer (revision 2) has the XSDT's address `xsdt`.
     fn with_xsdt(xsdt: u64) -> Flat {
         let mut memory = machine();
         let mut rsdp = [0; 36];

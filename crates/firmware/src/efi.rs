@@ -56,8 +56,8 @@ pub fn seconds(year: u16, [month, day, hour, minute, second]: [u8; 5], offset: O
     seconds.checked_add_signed(-60 * i64::from(offset.unwrap_or(0)))
 }
 
-/// Memory that firmware maps while its boot services run: memory of any use, but reserved memory (type 0) only if it is write-back
-/// cacheable, since the specification promises no mapping of it; and not the first page, which EDK2 leaves unmapped to catch null pointers.
+/// Returns the memory that firmware maps while its boot services run: memory of any use. The specification promises no mapping of reserved
+/// memory (type 0), which counts only if it is write-back cacheable. EDK2 leaves the first page unmapped to catch null pointers.
 pub fn mapped(map: &[u8], descriptor: usize) -> impl Iterator<Item = Range<u64>> + Clone {
     const FIRST_PAGE: u64 = 4096;
     let memory = joined(map, descriptor, |kind, attributes| match kind {

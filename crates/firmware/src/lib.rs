@@ -1,9 +1,9 @@
 //! Parsers for what firmware and boot loaders say of the machine: an Arm board's device tree ([`device_tree`],
 //! [`salvage`], [`nodes`]), a PC's ACPI tables ([`acpi`]) and Multiboot information ([`multiboot`], [`multiboot2`]), UEFI's memory map
-//! ([`efi`]) and frame buffers ([`frame_buffer`]), a PC's RAM by these maps ([`ram`]), its BIOS's map ([`e820`]), memory in which tables
-//! may be ([`within`]), serial ports ([`serial`],
-//! [`serial_tables`]), nodes of memory and CPUs ([`numa`]), PCI configuration space ([`mcfg`]) and memory ([`root_bridge`]), and IOMMUs
-//! ([`ivrs`], [`iort`]). UEFI's runtime services ([`runtime`]) keep the figures of a machine that measures ([`figures`]).
+//! ([`efi`]) and frame buffers ([`frame_buffer`]), a PC's RAM by these maps ([`ram`]), its BIOS's map ([`e820`]), memory limited
+//! to such maps ([`within`]), serial ports ([`serial`], [`serial_tables`]), nodes of memory and CPUs ([`numa`]), PCI configuration space
+//! ([`mcfg`]) and memory ([`root_bridge`]), and IOMMUs ([`ivrs`], [`iort`]). UEFI's runtime services ([`runtime`]) keep the figures of a
+//! machine that measures ([`figures`]).
 //!
 //! All lie in physical memory and are untrusted: lengths are checked before use, and malformed entries are errors or
 //! are skipped. (The crate `acpi` is not used because it needs an unstable compiler.)

@@ -18,7 +18,7 @@ pub fn table(memory: &impl Memory, address: u64) -> Option<&[u8]> {
     (sum(bytes) == 0).then_some(bytes)
 }
 
-/// The most tables of a root that are read: a root of 1 MiB could name as many long tables as take minutes.
+/// Maximum number of a root's tables that are read: the checksums of all long tables that 1 MiB can name would take minutes.
 const MOST_TABLES: usize = 512;
 /// The most tables of one name that are read.
 const MOST_OF_NAME: u8 = 4;
@@ -121,7 +121,7 @@ mod tests {
             table[4..8].copy_from_slice(&(LENGTH as u32).to_le_bytes());
             table[9] = 0_u8.wrapping_sub(sum(table)).wrapping_add(u8::from(!is_valid));
             let count = Cell::new(0);
-            let memory = Within::new(Counted(Flat(bytes), &count), [AT..AT + LENGTH as u64].into_iter());
+            let memory = Within::new(Counted(Flat(bytes), &count), core::iter::once(AT..AT + LENGTH as u64));
             let found: Vec<_> = wanted(&memory, (&root, 4), &names).map(|(name, bytes)| (name, bytes.len())).collect();
             assert_eq!(found, [(name(of), LENGTH)][usize::from(reads != 1)..]);
             assert_eq!(count.get(), MOST_TABLES * HEADER + reads * (HEADER + LENGTH));

@@ -29,7 +29,7 @@ impl<M: Memory, R: Iterator<Item = Range<u64>> + Clone> Memory for Within<M, R> 
     }
 }
 
-/// Whether ranges together have all of a range.
+/// Whether `ranges` together contain all of `wanted`.
 fn covers(ranges: &(impl Iterator<Item = Range<u64>> + Clone), wanted: Range<u64>) -> bool {
     let mut start = wanted.start;
     for _ in 0..MOST_LOOKS {

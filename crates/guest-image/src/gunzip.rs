@@ -1,4 +1,4 @@
-//! Unpacking of kernels at boot: of gzip's format ("GZIP file format specification", RFC 1952) only, to a size that the file tells before.
+//! Unpacks kernels at boot, gzip's format only ("GZIP file format specification", RFC 1952): its trailer gives the size in advance.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -15,14 +15,14 @@ use super::bytes::word;
 use super::kernel::zboot_payload;
 use super::{Compression, KernelError};
 
-/// Size of an unpacked kernel, at most, in bytes: many times a distribution's.
+/// Maximum size of an unpacked kernel in bytes: many times that of a distribution's kernel.
 pub const MOST: u64 = 256 << 20;
 
 const CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
 
 /// Length of the header without its optional fields.
 const HEADER: usize = 10;
-/// Length of the checksum and the size behind the data.
+/// Length of the checksum and the size after the data.
 const TRAILER: usize = 8;
 
 // Bits of the header's flags.
@@ -50,15 +50,15 @@ const fn is_possible(size: u64, bytes: &[u8]) -> bool {
     size <= 1032 * bytes.len() as u64
 }
 
-/// The size at the end of gzip's format, in bytes.
+/// Returns the unpacked size that the trailer gives (ISIZE), in bytes.
 fn size(bytes: &[u8]) -> Option<u64> {
     word(bytes, bytes.len().checked_sub(4)?).map(u64::from)
 }
 
-/// Unpacks `bytes`, to at most `limit` bytes. Allocates as many as `bytes` say at their end, and never more.
+/// Unpacks `bytes` to at most `limit` bytes. Allocates the size that the trailer gives, and never more.
 ///
 /// # Errors
-/// They are corrupt, tell a larger size, or are not compressed by gzip.
+/// The bytes are corrupt, give a larger size, or are not compressed by gzip.
 pub fn unpack(compression: Compression, bytes: &[u8], limit: u64) -> Result<Vec<u8>, KernelError> {
     if compression != Compression::Gzip {
         return Err(KernelError::Packed(compression));
@@ -82,7 +82,7 @@ pub fn unpack(compression: Compression, bytes: &[u8], limit: u64) -> Result<Vec<
         TINFLStatus::Done => {}
         TINFLStatus::FailedCannotMakeProgress => return Err(truncated()),
         TINFLStatus::HasMoreOutput => {
-            return Err(corrupt(&format!("they are more than the {} at their end say, or other bytes follow them", units::size(size))));
+            return Err(corrupt(&format!("they unpack to more than their trailer's {}, or other bytes follow them", units::size(size))));
         }
         _ => return Err(corrupt("their blocks are broken")),
     }
@@ -95,7 +95,7 @@ pub fn unpack(compression: Compression, bytes: &[u8], limit: u64) -> Result<Vec<
     Ok(unpacked)
 }
 
-/// The bytes behind the header (RFC 1952, 2.3 Member format).
+/// Returns the bytes after the header (RFC 1952, 2.3 Member format).
 fn data(bytes: &[u8]) -> Option<&[u8]> {
     let [0x1f, 0x8b, 8, flags, ..] = *bytes else { return None };
     let mut rest = bytes.get(HEADER..).filter(|_| flags & UNKNOWN == 0)?;

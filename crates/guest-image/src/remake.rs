@@ -66,11 +66,11 @@ pub enum RemakeError {
     Rule(Rule),
 }
 
-/// Kernels are unpacked to memory whose size is known before.
+/// Unpacking at boot: by gzip only, whose files give the size of the memory in advance.
 pub const AT_BOOT: Unpacking = Unpacking { function: gunzip::unpack, most: gunzip::MOST, most_merged: 0 };
 
-/// Memory that [`remake`] takes for a kernel's file, beyond that of other kernels, in bytes: it unpacks the file, a PC's kernel is
-/// copied, and the result's bytes are another copy.
+/// Returns the additional memory that [`remake`] needs for a compressed kernel, in bytes: for the unpacked kernel, a PC's copy of it, and
+/// the copy in the result.
 #[must_use]
 pub fn memory_to_unpack(file: &[u8], is_pc: bool) -> u64 {
     3 * gunzip::unpacked_size(file, is_pc)

@@ -139,7 +139,7 @@ fn plan(arch: Arch, bytes: &[u8]) {
     }
 }
 
-/// Checks that Stile at boot unpacks to what `stile` does, and no more than it reserves memory for.
+/// Checks that Stile at boot unpacks to the same bytes as `stile`, and to the size for which it reserves memory.
 fn unpack_at_boot(bytes: &[u8]) {
     let size = gunzip::unpacked_size(bytes, false);
     if let Ok(unpacked) = gunzip::unpack(Compression::Gzip, bytes, 1 << 20) {

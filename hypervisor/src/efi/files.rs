@@ -153,7 +153,7 @@ pub fn read_configuration(boot: &BootServices, handle: Handle, to: &mut [u8]) ->
     Open::root(boot, handle)?.open(&nul_terminated::<{ NAME.len() + 1 }>(NAME), FileMode::READ).ok()?.read(to)
 }
 
-/// A name of ASCII characters, one fewer than `N`, in UTF-16.
+/// Returns an ASCII name of `N - 1` characters as NUL-terminated UTF-16.
 fn nul_terminated<const N: usize>(name: &str) -> [u16; N] {
     let mut utf16 = [0; N];
     utf16.iter_mut().zip(name.bytes()).for_each(|(to, byte)| *to = u16::from(byte));

@@ -29,8 +29,8 @@ pub enum Change {
     Made(&'static (stile_blob::Vm<'static>, Files<'static>)),
 }
 
-/// Creates every VM of the blob, but for those that `changes` remove, and those that `changes` add behind them, without starting it.
-/// `changes` are in the order of the VMs' numbers, and may be fewer.
+/// Creates, off, the VMs of the blob except those that `changes` remove, and then the VMs that `changes` add. `changes` are in the order of
+/// the VMs' numbers, and may be fewer.
 ///
 /// # Errors
 /// A description of what this board cannot provide.

@@ -13,10 +13,10 @@ use crate::{Mistake, Place, value};
 /// RAM of a virtual machine without a size in its configuration, in bytes.
 pub const DEFAULT_MEMORY: u64 = 512 << 20;
 
-/// A virtual machine to rebuild. Fields without a new value keep the image's: one that is added has all of them.
+/// A virtual machine to rebuild or to add. Fields without a new value keep the image's; an added one has all values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remake {
-    /// Its number: in the image, or following those.
+    /// Its number in the image; those of added ones follow.
     pub vm: usize,
     /// Its name.
     pub name: String,
@@ -138,8 +138,8 @@ pub fn remake(
     })
 }
 
-/// A virtual machine that the image, whose virtual machines are `known`, does not have; `None` if its kernel is not a file of the boot
-/// medium. `files`: as for [`remake`].
+/// Returns a virtual machine to add to those of the image (`known`); `None` if it has mistakes, such as a kernel that is not a file of the
+/// boot medium. `files`: as for [`remake`].
 pub fn added(new: &VmDraft, vm: usize, name: &str, (files, known): (&[&str], &[String]), mistakes: &mut Vec<Mistake>) -> Option<Remake> {
     let before = mistakes.len();
     let kernel = new.kernel.as_ref().and_then(|given| file("kernel", given, is_word(&given.value), files, mistakes));
@@ -172,14 +172,14 @@ pub fn added(new: &VmDraft, vm: usize, name: &str, (files, known): (&[&str], &[S
     Some(Remake { vm, name: name.to_owned(), place: new.place.clone(), kernel, initrd: Some(initrd), has_initrd, append, memory, vcpus })
 }
 
-/// The file on the boot medium that a virtual machine of its own needs. `is_word`: only `stile` has it.
+/// Returns the file on the boot medium that an added virtual machine's key names. `is_word`: the value is a word that only `stile` knows.
 fn file(key: &str, given: &Given<String>, is_word: bool, files: &[&str], mistakes: &mut Vec<Mistake>) -> Option<Given<String>> {
     const EXPECTED: &str = "a file in the folder VMS, or a new image by `stile image`";
     let found = find(&given.value, files).filter(|_| !is_word);
     match found {
         Some(file) => return Some(Given::new(file.to_owned(), given.place.clone())),
         None if is_word => {
-            let what = format!("the {key} \"{}\" can't be had here, as only `stile` gets it", given.value);
+            let what = format!("the {key} \"{}\" is not available at boot: only `stile` provides it", given.value);
             mistakes.push(Mistake::new(given.place.clone(), what).expected(EXPECTED));
         }
         None => mistakes.push(missing(given, files, EXPECTED)),
@@ -225,7 +225,7 @@ fn kernel((new, old): (&VmDraft, &VmDraft), files: &[&str], mistakes: &mut Vec<M
     };
     if is_word(&given.value) {
         if given.value != old.value {
-            let what = format!("the kernel \"{}\" can't be had here, as only `stile` gets it", given.value);
+            let what = format!("the kernel \"{}\" is not available at boot: only `stile` provides it", given.value);
             mistakes.push(Mistake::new(given.place.clone(), what).expected("a file in the folder VMS, or a new image by `stile image`"));
         }
         return None;

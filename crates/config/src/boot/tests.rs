@@ -131,7 +131,7 @@ fn mistakes_are_shown_with_their_place() {
     assert!(bytes.starts_with("STILE.TOML:1:3: a byte that is not UTF-8; expected a text file"), "{bytes}");
 }
 
-/// Reads [`IMAGE`] with another text in the place of one in it, with files on the medium.
+/// Reads [`IMAGE`] with another virtual machine, with files on the medium.
 fn with_added(more: &str) -> Result<Changes, String> {
     let text = format!("{IMAGE}\n[[vm]]\n{more}");
     Changes::read("STILE.TOML", text.as_bytes(), (IMAGE, VMS), 4, &["vmlinuz", "initrd.gz"]).map_err(|mistakes| mistakes.to_string())
@@ -155,7 +155,7 @@ fn virtual_machines_are_added() {
     assert_eq!((&remake.name[..], value(remake.initrd.as_ref().unwrap())), ("vm2", Some("initrd.gz".to_owned())));
     let memory = remake.memory.as_ref().map(|given| given.value);
     assert_eq!((memory, remake.vcpus.as_ref().map(|given| given.value), &remake.append.new[..]), (Some(64 << 20), Some(3), "quiet"));
-    // In place of a removed one, whose number stays free.
+    // The number of a removed virtual machine stays free.
     let text = format!("{}[[vm]]\nname = \"web\"\nkernel = \"vmlinuz\"\n", &IMAGE[..IMAGE.find("[[vm]]").unwrap()]);
     let changes = Changes::read("STILE.TOML", text.as_bytes(), (IMAGE, VMS), 4, &["vmlinuz"]).unwrap();
     assert_eq!(changes.vms.iter().map(|vm| vm.is_removed).collect::<Vec<_>>(), [true, true, false]);
@@ -167,8 +167,8 @@ fn only_what_a_booting_stile_can_make_is_added() {
     for (more, whats) in [
         ("name = \"web\"\n", &["the image has no virtual machine \"web\""][..]),
         ("name = \"tow\"\nkernel = \"vmlinux\"\n", &["did you mean \"two\"?", "no file \"vmlinux\"", "did you mean \"vmlinuz\"?"]),
-        ("kernel = \"debian\"\n", &["the image has no virtual machine \"vm2\"", "the kernel \"debian\" can't be had here"]),
-        ("kernel = \"vmlinuz\"\ninitrd = \"busybox\"\n", &["the initrd \"busybox\" can't be had here"]),
+        ("kernel = \"debian\"\n", &["the image has no virtual machine \"vm2\"", "the kernel \"debian\" is not available at boot"]),
+        ("kernel = \"vmlinuz\"\ninitrd = \"busybox\"\n", &["the initrd \"busybox\" is not available at boot"]),
         ("kernel = \"vmlinuz\"\nnested = true\n", &["\"nested\" can't be added here"]),
         ("kernel = \"vmlinuz\"\n[[vm.pci]]\nfunction = \"00:03.0\"\n", &["\"pci\" can't be added here"]),
         ("kernel = \"vmlinuz\"\n[vm.techniques]\nipi = \"trapped\"\n", &["\"ipi\" can't be added here"]),
@@ -182,9 +182,10 @@ fn only_what_a_booting_stile_can_make_is_added() {
     let many = "[[vm]]\nkernel = \"vmlinuz\"\n";
     assert!(with_added(&many["[[vm]]\n".len()..].to_owned().chars().chain(many.repeat(125).chars()).collect::<String>()).is_ok());
     let mistakes = with_added(&(many["[[vm]]\n".len()..].to_owned() + &many.repeat(126))).unwrap_err();
-    assert!(mistakes.contains("there are 129 virtual machines with those of the image; expected at most 128"), "{mistakes}");
+    assert!(mistakes.contains("there are 129 virtual machines, those of the image included; expected at most 128"), "{mistakes}");
 }
 
+/// Reads [`IMAGE`] with another text in the place of one in it, with files on the medium.
 fn remade(from: &str, to: &str, files: &[&str]) -> Result<Changes, String> {
     assert!(IMAGE.contains(from));
     Changes::read("STILE.TOML", IMAGE.replacen(from, to, 1).as_bytes(), (IMAGE, VMS), 4, files).map_err(|mistakes| mistakes.to_string())
@@ -214,7 +215,7 @@ fn what_only_the_command_has_can_not_be_named() {
     let first = |to: &str, files: &[&str]| remade("kernel = \"Image\"", to, files).unwrap_err().lines().next().unwrap().to_owned();
     for word in ["debian", "debian:6.1", "debian-xen", "stile", "disk"] {
         let mistake = first(&format!("kernel = \"{word}\""), &[word]);
-        assert!(mistake.contains(&format!("the kernel \"{word}\" can't be had here, as only `stile` gets it")), "{mistake}");
+        assert!(mistake.contains(&format!("the kernel \"{word}\" is not available at boot: only `stile` provides it")), "{mistake}");
     }
     let busybox = first("kernel = \"Image\"\ninitrd = \"busybox\"", &["busybox"]);
     assert!(busybox.contains("the folder VMS has no file \"busybox\""), "{busybox}");

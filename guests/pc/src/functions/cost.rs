@@ -1,4 +1,4 @@
-//! Requests to `virtio-rng` one after the other, each in a section of the emulator's plugin, which counts Stile's instructions and exits.
+//! Sequential requests to `virtio-rng`, each between two marks: the emulator's plugin counts Stile's instructions and exits between them.
 //!
 //! The vCPU halts until the message arrives, and ends interrupts by KVM's paravirtual EOI where it is offered, as Linux does.
 
@@ -26,7 +26,7 @@ const ENABLED: u64 = 1;
 
 /// The word whose bit 0 ends an interrupt.
 static WORD: AtomicU32 = AtomicU32::new(0);
-/// Interrupts that were ended by the register.
+/// Number of interrupts that were ended by the EOI register.
 static BY_REGISTER: AtomicU64 = AtomicU64::new(0);
 
 /// Makes `count` requests.
@@ -36,10 +36,10 @@ static BY_REGISTER: AtomicU64 = AtomicU64::new(0);
 pub fn run(count: u64) -> Outcome {
     Pc::restore()?;
     let rng = Virtio::find(RNG).ok_or(Fail::new(format_args!("no virtio-rng")))?;
-    // The second base leaf of hypervisors is KVM's on Intel's processors.
     lapic::set_base(lapic::base() | lapic::X2);
     lapic::enable();
     lapic::write(lapic::register::TPR, 0);
+    // On Intel's processors KVM's leaves are the second ones of hypervisors, from 0x4000_0100 on.
     let offers = |base: u32| cpuid(base, 0).ebx == u32::from_le_bytes(*b"KVMK") && cpuid(base + 1, 0).eax & PARAVIRTUAL_EOI != 0;
     let is_offered = offers(KVM_FEATURES - 1) || offers(KVM_FEATURES + 0xff);
     if is_offered {
@@ -56,11 +56,11 @@ pub fn run(count: u64) -> Outcome {
         mark();
         check!(queue.is_idle(), "request {number} is not answered");
     }
-    println!("cost: {count} requests, {} by the register of EOI", BY_REGISTER.load(Ordering::SeqCst));
+    println!("cost: {count} requests, {} ended by the EOI register", BY_REGISTER.load(Ordering::SeqCst));
     rng.reset()
 }
 
-/// Makes a request, and halts until its message has arrived, with which `arrived` have.
+/// Makes a request, and halts until `arrived` messages have arrived in all.
 fn request(queue: &mut Queue, arrived: u64) {
     queue.request();
     while exception::COUNTS[usize::from(VECTOR)].load(Ordering::SeqCst) < arrived {
@@ -69,7 +69,7 @@ fn request(queue: &mut Queue, arrived: u64) {
     }
 }
 
-/// Ends an interrupt as Linux does: by the bit if it is set, otherwise by the register of EOI.
+/// Ends an interrupt as Linux does: by the bit if it is set, otherwise by the EOI register.
 fn end() {
     let is_ended: u8;
     // SAFETY: the word is an atomic; the instruction changes it and RFLAGS only.

@@ -70,7 +70,7 @@ unsafe extern "C" fn efi_main(handle: Handle, system: &SystemTable, image: u64) 
     };
     let Some(buffer) = allocate(boot, u64::MAX, MAP as u64) else { return refuse(system, "the firmware has no memory left") };
     let Some((map, descriptor, _)) = memory_map(boot, buffer) else { return refuse(system, "the firmware has no memory map") };
-    // SAFETY: boot services have not ended, and firmware of 64 bits maps the first 4 GiB; `tables` has copies.
+    // SAFETY: boot services have not ended, and 64-bit firmware maps the first 4 GiB; `tables` keeps no references to the bytes.
     let tables = match Tables::read_at(&unsafe { memory(map, descriptor, Some(BIOS)) }, root as u64) {
         Ok(tables) => tables,
         Err(what) => return refuse(system, what),

@@ -226,8 +226,8 @@ impl OfL2 {
         icc::eoir1(self.intid);
         wait::settle();
         if irq::is_pending() {
-            // L1 stopped it in memory: its interrupt may have been made pending again just before. Stile's next exit withdraws it, which a
-            // slice that ends may cause between the two reads.
+            // L1 stopped the timer in memory: its interrupt may have become pending again just before. Stile withdraws it at the next exit,
+            // such as the end of a slice between the two reads.
             let again = icc::iar1();
             check!([self.intid, icc::SPURIOUS].contains(&again), "ICC_IAR1_EL1 after it was stopped: {again}");
             if again == self.intid {

@@ -47,13 +47,13 @@ pub extern "C" fn handle_data_abort(cpu: &mut Cpu, esr: u64) -> Outcome {
     }
 }
 
-/// ISV, CM, S1PTW, WnR, and DFSC without its level, of a syndrome.
+/// Bits of a syndrome that identify a store: ISV, CM, S1PTW, WnR, and DFSC without the level.
 const STORE_MASK: u64 = 1 << 24 | 0x1fc;
-/// These bits of a store that took a translation fault.
+/// Value of [`STORE_MASK`]'s bits for a store that took a translation fault.
 const STORE: u64 = 1 << 24 | 1 << 6 | 0b000100;
 
-/// Handles accesses of VMs with a GICv2: stores to GICD_SGIR are found without a search of the bus. Apart from
-/// [`handle_served`], whose calls would make both save more registers.
+/// Handles data aborts of VMs with a GICv2: a store to GICD_SGIR skips the search of the bus. Not merged with [`handle_served`], whose
+/// calls would make both paths save more registers.
 #[inline(never)]
 fn handle_sgi(cpu: &mut Cpu, esr: u64, ipa: u64) -> Outcome {
     const SAS: u64 = 0b11 << 22;
@@ -67,7 +67,7 @@ fn handle_sgi(cpu: &mut Cpu, esr: u64, ipa: u64) -> Outcome {
     handle_access(cpu, esr, ipa)
 }
 
-/// Handles accesses of VMs that serve devices or are served: stores to their doorbells are found without a search of the bus.
+/// Handles data aborts of clients and servers: stores to their doorbells skip the search of the bus.
 #[inline(never)]
 fn handle_served(cpu: &mut Cpu, esr: u64, ipa: u64, served: &'static Served) -> Outcome {
     if esr & STORE_MASK == STORE {

@@ -35,10 +35,11 @@ impl Route {
         Route((vm as u64) << 48 | leads)
     }
 
-    /// The guest's message, with any vector, is a fixed interrupt for the APIC with identifier `id`, by its physical identifier.
+    /// Whether the guest's message, with any vector, is a fixed interrupt in physical destination mode for APIC `id` of VM `vm`.
     #[inline(always)]
     fn is_fixed_to(self, vm: usize, id: u32) -> bool {
-        /// Bits without effect: the vector, reserved bits of data, the level, and of the address the redirection hint and reserved bits.
+        /// Bits to ignore. Data: the vector, level and trigger mode (all messages are edge-triggered), and reserved bits. Address: the
+        /// redirection hint, and reserved bits.
         const ANY: u64 = 0xf8ff << 32 | 0xffb;
         const ADDRESS: u64 = 0xfee0_0000;
         // 0xff addresses all APICs.
@@ -139,8 +140,7 @@ pub fn take(cpu: &mut Cpu, is_entered: bool) {
     }
 }
 
-/// Returns the vector of the guest's message of host vector `number`, if it is an edge-triggered interrupt and the loaded vCPU is known to
-/// be its only target.
+/// Returns the vector of the guest's message of host vector `number` if the loaded vCPU is known to be its only target.
 #[inline(always)]
 pub fn only_for(here: &Cpu, number: usize) -> Option<u8> {
     let (vcpu, route) = (here.vcpu(), Route(HOST_VECTORS.get(number)?.route.load(Ordering::Relaxed)));
@@ -150,7 +150,7 @@ pub fn only_for(here: &Cpu, number: usize) -> Option<u8> {
     only_by_decoding(vcpu, route)
 }
 
-/// [`only_for`] any kind of message.
+/// Slow path of [`only_for`]: decodes the message.
 #[cold]
 fn only_by_decoding(vcpu: &Vcpu, route: Route) -> Option<u8> {
     let message = route.message().filter(|_| route.vm() == vcpu.vm().number)?;

@@ -403,9 +403,10 @@ impl Cpu {
         if messages.load(Ordering::Relaxed) == 0 { 0 } else { messages.swap(0, Ordering::Relaxed) }
     }
 
-    /// Returns the number of the noted message of a PCI function, from vector [`apic::vector::FIRST_MESSAGE`] on, if it is the only one.
+    /// Returns the only noted message of a PCI function, as its vector's distance from [`apic::vector::FIRST_MESSAGE`]; `None` if there are
+    /// none or several.
     #[inline(always)]
-    #[allow(dead_code, reason = "VMX has no functions")]
+    #[allow(dead_code, reason = "VMX assigns no PCI functions")]
     pub fn only_message(&self) -> Option<usize> {
         let words = self.local?.messages.each_ref().map(|word| word.load(Ordering::Relaxed));
         let word = words.iter().position(|&word| word != 0)?;
@@ -413,9 +414,9 @@ impl Cpu {
         is_only.then_some(64 * word + words[word].trailing_zeros() as usize)
     }
 
-    /// Clears the message that [`only_message`](Self::only_message) has returned. Interrupts have been masked since.
+    /// Clears the message that [`only_message`](Self::only_message) returned. Interrupts must have stayed masked since then.
     #[inline(always)]
-    #[allow(dead_code, reason = "VMX has no functions")]
+    #[allow(dead_code, reason = "VMX assigns no PCI functions")]
     pub fn end_message(&self, number: usize) {
         if let Some(word) = self.local.and_then(|local| local.messages.get(number / 64)) {
             word.store(0, Ordering::Relaxed);

@@ -26,7 +26,7 @@ pub extern "C" fn handle_svm_hlt(cpu: &mut WholeCpu) -> Outcome {
         return Outcome::again(reason::HLT.other());
     }
     let vmcb = state::loaded();
-    // Nothing but RIP and the interrupt shadow changes, and nothing is pending that could end the wait at once.
+    // Fast path: HLT changes only RIP and the interrupt shadow, and no pending event or request would end the wait at once.
     let only_waits = vmcb.read(Field::GUEST_RFLAGS) & (state::TF | inject::RF | window::IF) == window::IF;
     if only_waits && !cpu.waiting_trapped && !cpu.vcpu().arch.events.any() && !cpu.apic().has_requests() {
         vmcb.complete(vmcb.read(Field::NEXT_RIP));
@@ -66,8 +66,9 @@ fn wait_here(cpu: &mut WholeCpu) -> Outcome {
     if delivery::take(cpu) { Outcome::again(HLT_HERE) } else { Outcome::leave(HLT_WAIT) }
 }
 
-/// Injects the message of a function that has ended the wait, if nothing else has, and the vCPU is known to be its only target. Otherwise
-/// returns false, without effect: [`handle_noted`] must handle what is noted. Nothing is injected yet, and interrupts are on.
+/// Injects a PCI function's message if it alone ended the wait, and the loaded vCPU is known to be its only target. Otherwise returns
+/// false, without effect, and the caller must pass the noted interrupts to [`handle_noted`]. Requires that no injection is pending, and the
+/// guest's interrupts are on.
 #[inline(always)]
 fn take_message(cpu: &mut WholeCpu) -> bool {
     const MESSAGE: u8 = 1 << (vector::MESSAGE - vector::POSTED);
