@@ -24,10 +24,11 @@ use stile::programs::{PASSED, Programs};
 pub type Run = fn() -> Result<()>;
 
 /// The tests' names, and the tests.
-pub const TESTS: [(&str, Run); 4] = [
+pub const TESTS: [(&str, Run); 5] = [
     ("firmware/pc", starts),
     ("firmware/pc-amd", runs_on_amd_v),
     ("firmware/pc-multiboot2", starts_by_multiboot2),
+    ("firmware/pc-second-port", finds_the_second_port),
     ("firmware/pc-secure-boot", checks_signatures),
 ];
 
@@ -175,6 +176,16 @@ fn starts_by_multiboot2() -> Result<()> {
     fs::create_dir(&uefi)?;
     let mut machine = Machine::start(&uefi, &Firmware { arguments: &second_port, cpu: AMD_V, ..PLAIN }, FOLDER, &medium, &[])?;
     machine.wait_for(PASSED).context("under UEFI firmware")?;
+    machine.wait_for_end()
+}
+
+/// The only serial port is the second one, and no table names it.
+fn finds_the_second_port() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let image = image(dir.path(), "pc", &["--append", "only=multiboot"])?;
+    let arguments = ["-M", "q35", "-serial", "none"];
+    let mut machine = Machine::start(dir.path(), &Firmware { arguments: &arguments, cpu: AMD_V, ..BIOS }, CD, &image, &[])?;
+    machine.wait_for(PASSED)?;
     machine.wait_for_end()
 }
 

@@ -46,6 +46,7 @@ pub const NAMES: &[&str] = &[
     "firmware/pc-five-levels-uefi",
     "firmware/pc-multiboot2",
     "firmware/pc-netboot",
+    "firmware/pc-second-port",
     "firmware/pc-stick",
     "firmware/pc-stick-kernel",
     "firmware/pc-vmx-locked",

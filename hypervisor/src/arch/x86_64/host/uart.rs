@@ -21,14 +21,20 @@ const TRANSMITTED: u8 = 1 << 6;
 /// 1200 baud.
 const PATIENCE: u32 = 1 << 20;
 
-/// The first serial port of a PC whose tables name no console: 115,200 baud.
-const FIRST: Port = Port {
-    kind: Kind::Compatible { shift: 0, wide: false, fifo: 16 },
-    space: Space::Ports,
-    address: 0x3f8,
-    interrupt: Some(Interrupt::Isa(4)),
-    divisor: Some(1),
-};
+/// The first serial port of a PC whose tables name no console, and the others at their usual ports.
+const FIRST: Port = usual(0x3f8, 4);
+const OTHERS: [Port; 3] = [usual(0x2f8, 3), usual(0x3e8, 4), usual(0x2e8, 3)];
+
+/// A serial port at 115,200 baud.
+const fn usual(address: u64, interrupt: u8) -> Port {
+    Port {
+        kind: Kind::Compatible { shift: 0, wide: false, fifo: 16 },
+        space: Space::Ports,
+        address,
+        interrupt: Some(Interrupt::Isa(interrupt)),
+        divisor: Some(1),
+    }
+}
 
 /// A UART's registers.
 enum Window {
@@ -124,8 +130,8 @@ struct Uart {
 static WINDOW: Once<Window> = Once::new();
 static UART: Once<Uart> = Once::new();
 
-/// Takes over the console: the port of the tables' SPCR, or else the first serial port, or else that of DBG2. Called while the boot tables
-/// are in use. Without a board, there is only the first serial port.
+/// Takes over the console: the port of the tables' SPCR, or else the first serial port, or else that of DBG2, or else another serial port
+/// that is there. Called while the boot tables are in use.
 pub fn setup(board: Option<&Board>) {
     let (console, debug) = board.map_or((None, None), |board| (board.tables.console, board.tables.debug_port));
     // No register is in RAM, whatever the tables say.
@@ -134,7 +140,7 @@ pub fn setup(board: Option<&Board>) {
         let is_in = |ram: &Span| registers.start < ram.end && ram.start < registers.end;
         port.space == Space::Ports || !board.is_some_and(|board| board.ram.iter().any(is_in))
     };
-    for port in [console, Some(FIRST), debug].into_iter().flatten().filter(is_apart) {
+    for port in [console, Some(FIRST), debug].into_iter().flatten().chain(OTHERS).filter(is_apart) {
         if let Some(window) = Window::new(&port).filter(Window::is_present) {
             take(window, &port);
             return;
