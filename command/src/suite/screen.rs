@@ -56,14 +56,27 @@ fn take(dir: &Path) -> std::io::Result<Vec<u8>> {
 /// # Errors
 /// It does not answer, or refuses one.
 pub fn tell(dir: &Path, commands: &[&str]) -> std::io::Result<()> {
-    execute(dir, commands.iter().map(|line| json!({"execute": "human-monitor-command", "arguments": {"command-line": line}})))
+    execute(dir, commands.iter().map(|line| monitor(line))).map(drop)
 }
 
-/// Has the emulator execute commands, one after the other.
-fn execute(dir: &Path, commands: impl IntoIterator<Item = Value>) -> std::io::Result<()> {
+/// Gives a command to that monitor, and returns the answer.
+///
+/// # Errors
+/// It does not answer, or refuses the command.
+pub fn ask(dir: &Path, command: &str) -> std::io::Result<String> {
+    Ok(execute(dir, [monitor(command)])?.as_str().unwrap_or_default().to_owned())
+}
+
+fn monitor(line: &str) -> Value {
+    json!({"execute": "human-monitor-command", "arguments": {"command-line": line}})
+}
+
+/// Has the emulator execute commands, one after the other, and returns the last one's result.
+fn execute(dir: &Path, commands: impl IntoIterator<Item = Value>) -> std::io::Result<Value> {
     let mut socket = UnixStream::connect(dir.join(SOCKET))?;
     socket.set_read_timeout(Some(stretched(LIMIT)))?;
     let mut answers = BufReader::new(socket.try_clone()?).lines();
+    let mut result = Value::Null;
     for command in [json!({"execute": "qmp_capabilities"})].into_iter().chain(commands) {
         writeln!(socket, "{command}")?;
         loop {
@@ -73,12 +86,13 @@ fn execute(dir: &Path, commands: impl IntoIterator<Item = Value>) -> std::io::Re
                 return Err(std::io::Error::other(error.to_string()));
             }
             // Events and the greeting are printed in between.
-            if answer.get("return").is_some() {
+            if let Some(value) = answer.get("return") {
+                result = value.clone();
                 break;
             }
         }
     }
-    Ok(())
+    Ok(result)
 }
 
 /// Cells of the font (`stile_screen`).
