@@ -164,7 +164,7 @@ fn compare(text: &str, (image, vms): (&str, &[&str]), cpus: u32, files: &[&str],
     for (&new, number) in added.iter().zip(in_image..) {
         let Some(vm) = draft.vms.get(new) else { continue };
         if number == MAX_VMS {
-            let what = format!("there are {} virtual machines with those of the image", in_image + added.len());
+            let what = format!("there are {} virtual machines, those of the image included", in_image + added.len());
             mistakes.push(Mistake::new(vm.place.clone(), what).expected(format!("at most {MAX_VMS}")));
             break;
         }

@@ -170,16 +170,16 @@ pub fn pages(input: &mut Input<'_>) -> Pages {
         let len = usize::from(input.byte());
         let part = input.take(len);
         memory[at..at + part.len()].copy_from_slice(part);
-        let summed = match part.get(..4) {
-            Some(b"RSD ") => part.len().min(20),
-            Some(_) => part.len(),
+        // Ranges with a checksum, and its place: a root pointer has one of its first version, and one of all.
+        let sums: &[(usize, usize)] = match part.get(..4) {
+            Some(b"RSD ") => &[(20.min(part.len()), 8), (36, 32)],
+            Some(_) => &[(part.len(), 9)],
             None => continue,
         };
-        let sum_at = if part.starts_with(b"RSD ") { 8 } else { 9 };
-        if summed > sum_at {
-            memory[at + sum_at] = 0;
-            let sum = memory[at..at + summed].iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));
-            memory[at + sum_at] = 0u8.wrapping_sub(sum);
+        for &(len, sum_at) in sums.iter().filter(|(len, sum_at)| sum_at < len && *len <= part.len()) {
+            let bytes = &mut memory[at..at + len];
+            bytes[sum_at] = 0;
+            bytes[sum_at] = bytes.iter().fold(0u8, |sum, byte| sum.wrapping_sub(*byte));
         }
     }
     Pages(memory)
