@@ -50,8 +50,8 @@ pub fn enter_unrouted(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
     }
 }
 
-/// Resumes a guest that has L1's interface after an exit. The timers that it has stopped since stay [held](Nested::held) until it ends their
-/// interrupts.
+/// Resumes a guest that has L1's interface after an exit that L1 does not see. Lines of timers are not sampled: a timer that the guest has
+/// stopped stays [held](Nested::held), as its physical interrupt is active until the guest ends the virtual one.
 #[cold]
 pub fn resume_unrouted(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
     if nested.asserts_maintenance {
