@@ -2,7 +2,7 @@
 #![no_std]
 #![no_main]
 
-use common::pause::Clocks;
+use common::pause::{self, Clocks};
 use pc::console::println;
 use pc::{console, exception, machine};
 
@@ -24,15 +24,13 @@ extern "C" fn main(_magic: u32, _info: u32) -> ! {
     println!("suite pause");
     // SAFETY: reading the timer has no side effect.
     let timer = || u64::from(unsafe { machine::in32(TIMER) });
-    // Ticks of the counter in one of the timer's, times 2^16, over 10 ms. The timer has 32 bits, and does not wrap within 20 minutes.
-    let (start, counter) = (timer(), machine::ticks());
-    while timer() - start < TIMER_HZ / 100 {}
-    let ratio = ((machine::ticks() - counter) << 16) / (timer() - start);
+    // The timer has 32 bits, and does not wrap within 20 minutes.
+    let ratio = pause::ratio(machine::ticks, timer, TIMER_HZ / 100);
     let slack = (TIMER_HZ / 50 * ratio) >> 16;
-    let clocks = Clocks { held: machine::ticks, running: || (timer() * ratio) >> 16, slack };
+    let mut watch = Clocks { held: machine::ticks, running: || (timer() * ratio) >> 16, slack }.watch();
     for pause in 1..=2 {
         println!("pause: waiting for pause {pause}");
-        println!("pause: pause {pause}: {} ticks", clocks.wait());
+        println!("pause: pause {pause}: {} ticks", watch.wait());
     }
     // SAFETY: this program has no handler of ACPI's events: it polls them.
     unsafe { machine::out32(EVENTS, BUTTON << 16) };

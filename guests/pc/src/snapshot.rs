@@ -8,6 +8,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use common::fail::Outcome;
+use common::pause::{self, Clocks};
 use common::random::mix;
 use common::{canary, check, check_eq};
 use pc::console::println;
@@ -77,7 +78,10 @@ fn run(wanted: u64, spread: u64) -> Outcome {
     let memory = |block, words| unsafe { core::slice::from_raw_parts_mut((MEMORY + block * BLOCK) as *mut u64, words) };
     let pattern = |block| memory(block, if spread == 0 { WORDS } else { PAGE });
     let blocks = 0..spread.max(1);
-    let (mut holds, mut held, mut round, mut last) = (0, Held::new(), 0, machine::ticks());
+    // The time-stamp counter, which a pause stops, and ACPI's timer.
+    let ratio = pause::ratio(machine::ticks, timer, ACPI_HZ / 50);
+    let clocks = Clocks { held: machine::ticks, running: || (timer() * ratio) >> 16, slack: (ACPI_HZ / 50 * ratio) >> 16 };
+    let (mut holds, mut watch, mut round, mut last) = (0, clocks.watch(), 0, machine::ticks());
     while holds < wanted {
         round += 1;
         blocks.clone().for_each(|block| canary::fill(pattern(block), round + block));
@@ -94,7 +98,7 @@ fn run(wanted: u64, spread: u64) -> Outcome {
         check!(now > last, "round {round}: the counter went back from {last} to {now}");
         last = now;
         println!("snapshot: round {round}");
-        if held.gained() {
+        if watch.gained().is_some() {
             holds += 1;
             println!("snapshot: hold {holds}");
         }
@@ -178,42 +182,6 @@ mod registers {
         check_eq!(fault, mix(round), "round {round}: CR2");
         check_eq!(vector, mix(!round), "round {round}: XMM14");
         Ok(())
-    }
-}
-
-/// Compares the time-stamp counter, which a pause stops, with ACPI's timer.
-struct Held {
-    /// Ticks of the counter in one of the timer's, times 2^16.
-    ratio: u64,
-    first: u64,
-}
-
-impl Held {
-    fn new() -> Held {
-        let (start, counter) = (timer(), machine::ticks());
-        while timer() - start < ACPI_HZ / 50 {}
-        let ratio = ((machine::ticks() - counter) << 16) / (timer() - start);
-        let mut held = Held { ratio, first: 0 };
-        held.first = held.ahead().1;
-        held
-    }
-
-    /// By how much the timer is ahead: minimum and maximum, since both are not read simultaneously.
-    fn ahead(&self) -> (u64, u64) {
-        let read = || (timer() * self.ratio) >> 16;
-        let before = read();
-        let counter = machine::ticks();
-        (before.wrapping_sub(counter), read().wrapping_sub(counter))
-    }
-
-    /// Whether the counter was held since the last call, for more than 20 ms.
-    fn gained(&mut self) -> bool {
-        let (least, most) = self.ahead();
-        let gained = least.wrapping_sub(self.first) as i64 > ((ACPI_HZ / 50 * self.ratio) >> 16) as i64;
-        if gained || (most.wrapping_sub(self.first) as i64) < 0 {
-            self.first = most;
-        }
-        gained
     }
 }
 

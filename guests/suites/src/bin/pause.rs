@@ -18,10 +18,10 @@ fn main(entry: &Entry) -> ! {
 
 fn run() -> Outcome {
     let (held, running) = (|| Timer::Virtual.count(), || Timer::Physical.count());
-    let clocks = Clocks { held, running, slack: wait::ticks(20_000) };
+    let mut watch = Clocks { held, running, slack: wait::ticks(20_000) }.watch();
     for pause in 1..=2 {
         println!("pause: waiting for pause {pause}");
-        println!("pause: pause {pause}: {} ticks", clocks.wait());
+        println!("pause: pause {pause}: {} ticks", watch.wait());
     }
     Ok(())
 }

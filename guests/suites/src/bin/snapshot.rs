@@ -6,6 +6,7 @@
 #![no_main]
 
 use common::canary;
+use common::pause::Clocks;
 use payload::entry::Entry;
 use payload::gic::{self, Bits};
 use payload::harness::{self, Harness};
@@ -43,7 +44,9 @@ fn run() -> Outcome {
     let pattern = |block| words(block, if spread == 0 { WORDS } else { PAGE });
     let blocks = 0..spread.max(1);
     let wanted = machine::number("holds", 2);
-    let (mut holds, mut held, mut round) = (0, Held::new(), 0);
+    // The virtual counter, which a pause stops, and the physical one.
+    let clocks = Clocks { held: || Timer::Virtual.count(), running: || Timer::Physical.count(), slack: wait::ticks(1_000) };
+    let (mut holds, mut watch, mut round) = (0, clocks.watch(), 0);
     let mut last = (wait::now(), uart::pl031::DR.read());
     while holds < wanted {
         round += 1;
@@ -57,7 +60,7 @@ fn run() -> Outcome {
         check!(now.1 >= last.1, "round {round}: the clock went back from {} to {}", last.1, now.1);
         last = now;
         println!("snapshot: round {round}");
-        if held.gained() {
+        if watch.gained().is_some() {
             holds += 1;
             println!("snapshot: hold {holds}");
         }
@@ -87,32 +90,4 @@ fn shots() -> Outcome {
         check_eq!(irq::nth(this, shot), timer.intid(), "shot {shot} of CPU {this}");
     }
     Ok(())
-}
-
-/// Compares the virtual counter, which a pause stops, with the physical one.
-struct Held {
-    first: u64,
-}
-
-impl Held {
-    fn new() -> Held {
-        Held { first: Self::ahead().1 }
-    }
-
-    /// By how much the physical counter is ahead: minimum and maximum, since both are not read simultaneously.
-    fn ahead() -> (u64, u64) {
-        let before = Timer::Physical.count();
-        let held = Timer::Virtual.count();
-        (before.wrapping_sub(held), Timer::Physical.count().wrapping_sub(held))
-    }
-
-    /// Whether the virtual counter was held since the last call. On another machine the physical counter may be behind.
-    fn gained(&mut self) -> bool {
-        let (least, most) = Self::ahead();
-        let gained = least.wrapping_sub(self.first) as i64 > wait::ticks(1_000) as i64;
-        if gained || (most.wrapping_sub(self.first) as i64) < 0 {
-            self.first = most;
-        }
-        gained
-    }
 }
