@@ -24,7 +24,11 @@ pub struct TestArgs {
     /// Number of tests that run concurrently; by default two for each CPU of this machine, as tests wait, too.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub jobs: Option<u8>,
-    /// Print JSON: an object a line for each test, then one with the counts; with --list, an array of names.
+    /// Run tests that failed in an emulator again, alone, up to N times, unless more than 4 failed. Tests that then pass are
+    /// reported as unsteady; those that report a fault of Stile or of a guest are not repeated.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=9))]
+    pub retries: u8,
+    /// Print JSON: an object a line for each run of a test, then one with the counts; with --list, an array of names.
     #[arg(long)]
     pub json: bool,
 }

@@ -169,7 +169,7 @@ pub fn test(args: &TestArgs) -> Result<u8> {
     }
     let jobs = args.jobs.map_or_else(|| 2 * thread::available_parallelism().map_or(1, NonZero::get), usize::from);
     let form = if args.json { Form::Json } else { Form::Text };
-    let count = run::run(jobs, form, |run| {
+    let count = run::run(jobs, form, args.retries, |run| {
         let (formats, others): (Vec<_>, Vec<_>) = checks.iter().partition(|check| check.name.starts_with("format/"));
         formats.into_iter().try_for_each(|check| run.now(check.name, || check.run()).map(drop))?;
         for arch in Arch::ALL {
@@ -190,6 +190,7 @@ pub fn test(args: &TestArgs) -> Result<u8> {
         out::json(&count)?;
     } else {
         count.failed.iter().try_for_each(|name| out::line(format_args!("failed: {name}")))?;
+        count.unsteady.iter().try_for_each(|name| out::line(format_args!("unsteady: {name} failed, and passed when it ran again")))?;
         out::line(format_args!("\n{} passed, {} failed", count.passed, count.failed.len()))?;
     }
     Ok(if count.failed.is_empty() && count.passed > 0 { exit::OK } else { exit::FAILURE })

@@ -4,17 +4,23 @@ use std::fmt::Display;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
 
-use super::test::Test;
+use super::test::{Test, may_be_a_stall};
 use stile::out::{self, Unwritable};
 
 /// Tests that wait for most of their time. They run beside the others.
 pub const WAITING: [&str; 2] = ["command/timeout", "life/idle-until-timeout"];
+
+/// Maximum number of failed tests for a retry. More failures suggest a common cause.
+const MAX_RETRIED: usize = 4;
+
+/// Time from the start of the run after which no retry begins: CI's time is limited.
+const LAST_RETRY: Duration = Duration::from_secs(50 * 60);
 
 /// Numbers of tests by outcome.
 #[derive(Debug, Default, Serialize)]
@@ -22,6 +28,8 @@ pub struct Count {
     pub passed: usize,
     /// The names of those that failed.
     pub failed: Vec<String>,
+    /// Names of passed tests that failed before a retry.
+    pub unsteady: Vec<String>,
 }
 
 /// Form of the results on standard output.
@@ -57,6 +65,8 @@ impl Form {
 struct State {
     form: Form,
     count: Count,
+    /// The tests that failed in an emulator, perhaps by a stall of the host.
+    retriable: Vec<Test>,
     /// An error ends the run: no further test starts.
     end: Result<()>,
 }
@@ -94,12 +104,14 @@ impl Run<'_> {
     }
 }
 
-/// Runs the tests that `prepare` adds, `jobs` at a time, and one more of those that wait.
+/// Runs the tests that `prepare` adds, `jobs` at a time, and one more of those that wait. Then those that failed in an emulator, perhaps by
+/// a stall of the host, run again, alone, up to `retries` times.
 ///
 /// # Errors
 /// `prepare` fails, or standard output can't be written: tests that run end, and no further one starts.
-pub fn run(jobs: usize, form: Form, prepare: impl FnOnce(&Run) -> Result<()>) -> Result<Count> {
-    let state = Mutex::new(State { form, count: Count::default(), end: Ok(()) });
+pub fn run(jobs: usize, form: Form, retries: u8, prepare: impl FnOnce(&Run) -> Result<()>) -> Result<Count> {
+    let start = Instant::now();
+    let state = Mutex::new(State { form, count: Count::default(), retriable: Vec::new(), end: Ok(()) });
     let (busy, busy_tests) = mpsc::channel();
     let (waiting, waiting_tests) = mpsc::channel();
     let [busy_tests, waiting_tests] = [Mutex::new(busy_tests), Mutex::new(waiting_tests)];
@@ -113,8 +125,34 @@ pub fn run(jobs: usize, form: Form, prepare: impl FnOnce(&Run) -> Result<()>) ->
             state.end = prepared;
         }
     });
-    let State { count, end, .. } = state.into_inner().unwrap_or_else(PoisonError::into_inner);
-    end.map(|()| count)
+    let State { mut count, retriable, end, .. } = state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    end?;
+    if retries > 0 && count.failed.len() > MAX_RETRIED {
+        form.progress(format_args!("{} tests failed: none runs again", count.failed.len()))?;
+        return Ok(count);
+    }
+    retriable.iter().try_for_each(|test| retry(test, form, retries, start + LAST_RETRY, &mut count))?;
+    Ok(count)
+}
+
+/// Runs a failed test again until it passes, at most `retries` times. No attempt begins after `last`.
+fn retry(test: &Test, form: Form, retries: u8, last: Instant, count: &mut Count) -> Result<(), Unwritable> {
+    for _ in 0..retries {
+        if Instant::now() > last {
+            return form.progress(format_args!("{} does not run again: it is too late", test.name));
+        }
+        form.progress(format_args!("running {} again, alone", test.name))?;
+        let start = Instant::now();
+        let result = test.run();
+        form.result(&test.name, start.elapsed().as_secs_f64(), &result)?;
+        if result.is_ok() {
+            count.failed.retain(|name| *name != test.name);
+            count.unsteady.push(test.name.clone());
+            count.passed += 1;
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Runs tests of a queue until nobody adds more.
@@ -128,10 +166,14 @@ fn work(queue: &Mutex<Receiver<Test>>, state: &Mutex<State>) {
         let start = Instant::now();
         let result = test.run();
         let mut state = lock(state);
+        let is_retriable = test.arch.is_some() && result.as_ref().is_err_and(|report| may_be_a_stall(report));
         if let Err(error) = state.add(&test.name, start, result)
             && state.end.is_ok()
         {
             state.end = Err(error.into());
+        }
+        if is_retriable {
+            state.retriable.push(test);
         }
     }
 }
@@ -158,6 +200,7 @@ mod tests {
     use std::sync::{Arc, Barrier};
 
     use super::*;
+    use stile::config::Arch;
 
     #[test]
     fn tests_run_that_are_added_late() {
@@ -169,7 +212,7 @@ mod tests {
                 result.clone()
             })
         };
-        let count = run(2, Form::Text, |run| {
+        let count = run(2, Form::Text, 0, |run| {
             run.add([counting("a", Ok(())), counting(WAITING[0], Ok(()))]);
             assert_eq!(run.now("b", || Ok::<_, String>(3))?, Some(3));
             assert_eq!(run.now("c", || Err::<(), _>("broken".to_owned()))?, None);
@@ -192,7 +235,7 @@ mod tests {
                 Ok(())
             })
         });
-        let count = run(2, Form::Text, |run| {
+        let count = run(2, Form::Text, 0, |run| {
             run.add(waiting);
             Ok(())
         });
@@ -204,13 +247,38 @@ mod tests {
         let (sender, queue) = mpsc::channel();
         sender.send(Test::of_host("late".to_owned(), || panic!("it started"))).unwrap();
         drop(sender);
-        let state = State { form: Form::Text, count: Count::default(), end: Err(anyhow::anyhow!("no compiler")) };
+        let state = State { form: Form::Text, count: Count::default(), retriable: Vec::new(), end: Err(anyhow::anyhow!("no compiler")) };
         work(&Mutex::new(queue), &Mutex::new(state));
     }
 
     #[test]
+    fn failed_tests_of_emulators_run_again() {
+        let failing = |name: &str, failures: usize| {
+            let rest = AtomicUsize::new(failures);
+            let fails = move || rest.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |rest| rest.checked_sub(1)).is_ok();
+            Test::new(name, Arch::X86_64, move || if fails() { Err("time-out".to_owned()) } else { Ok(()) })
+        };
+        let counts = |tests: Vec<Test>| {
+            let host = Test::of_host("host".to_owned(), || Err("broken".to_owned()));
+            let wrong = Test::new("wrong", Arch::X86_64, || Err("FAIL timer".to_owned()));
+            let mut count = run(1, Form::Text, 2, |run| {
+                run.add(tests);
+                run.add([host, wrong]);
+                Ok(())
+            })
+            .unwrap();
+            count.failed.sort();
+            (count.passed, count.failed.join(" "), count.unsteady.join(" "))
+        };
+        let some = counts(vec![failing("a", 0), failing("b", 1), failing("c", 2)]);
+        assert_eq!(some, (3, "host wrong".to_owned(), "b c".to_owned()));
+        let many = counts((0..MAX_RETRIED).map(|number| failing(&number.to_string(), 1)).collect());
+        assert_eq!(many, (0, "0 1 2 3 host wrong".to_owned(), String::new()));
+    }
+
+    #[test]
     fn a_failed_preparation_is_the_runs_error() {
-        let error = run(1, Form::Text, |_| anyhow::bail!("no compiler")).unwrap_err();
+        let error = run(1, Form::Text, 0, |_| anyhow::bail!("no compiler")).unwrap_err();
         assert_eq!(error.to_string(), "no compiler");
     }
 }
