@@ -252,7 +252,7 @@ fn create_many_vcpus(programs: &Programs) -> Result<Scenario> {
         Step::new(ROUND, "create m many.toml", &["m/many runs"]),
         // It resets its vCPUs first.
         Step::new("", "top m/many --once --interval 2", &[]),
-        Step::new("", "save m/many a.snap", &["m/many is saved"]).otherwise("save m/many a.snap"),
+        Step::new("", "save m/many a.snap", &["m/many is saved"]).patient(),
         Step::new("", "destroy m/many --force", &["m/many is destroyed"]),
         Step::new("", "restore m a.snap", &["m/many runs"]),
         Step::new("", "destroy m/many --force", &["m/many is destroyed"]),

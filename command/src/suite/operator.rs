@@ -2,7 +2,8 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use stile::metrics::parse::parse;
 
@@ -11,6 +12,10 @@ use super::slowdown::stretched;
 
 /// Time-out of a command.
 const LIMIT: Duration = Duration::from_secs(900);
+
+/// Time for which a command is repeated ([`Step::patient`]), and the pause before each repetition.
+const PATIENCE: Duration = Duration::from_secs(120);
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// A command and its expected outcome.
 #[derive(Debug, Clone)]
@@ -29,6 +34,8 @@ pub struct Step {
     pub writes: Option<(&'static str, Check)>,
     /// The words to try instead if the expectations are not met, as on a machine that was slow.
     pub otherwise: Vec<&'static str>,
+    /// The command is repeated until the expectations are met, for at most [`PATIENCE`].
+    pub patient: bool,
     /// A request of a client that disconnects, instead of the command.
     pub broken: Option<Broken>,
     /// Output from before the end of the previous command does not count.
@@ -51,6 +58,7 @@ impl Step {
             agrees: false,
             writes: None,
             otherwise: Vec::new(),
+            patient: false,
             broken: None,
             fresh: false,
             at_most: Vec::new(),
@@ -93,14 +101,29 @@ impl Step {
         Self { otherwise: words.split_whitespace().collect(), ..self }
     }
 
+    /// Repeats the command until the expectations are met: a slow machine may meet them later.
+    pub fn patient(self) -> Self {
+        Self { patient: true, ..self }
+    }
+
     /// Runs the command, and the other one if the expectations are not met, in the directory `runtime`. Returns and fails as [`Step::give`].
     fn take(&self, runtime: &Path) -> Result<String, String> {
         if let Some(request) = self.broken {
             return request.run(runtime);
         }
-        match self.give(&self.words, runtime) {
-            Err(_) if !self.otherwise.is_empty() => self.give(&self.otherwise, runtime),
-            done => done,
+        self.insist(stretched(PATIENCE), |words| self.give(words, runtime))
+    }
+
+    /// Runs the command by `give`. If it fails, runs the alternative if there is one; else, if the step is patient, repeats the command for at
+    /// most `limit`.
+    fn insist(&self, limit: Duration, mut give: impl FnMut(&[&str]) -> Result<String, String>) -> Result<String, String> {
+        let end = Instant::now() + limit;
+        loop {
+            match give(&self.words) {
+                Err(_) if !self.otherwise.is_empty() => return give(&self.otherwise),
+                Err(_) if self.patient && Instant::now() < end => thread::sleep(PAUSE),
+                done => return done,
+            }
         }
     }
 
@@ -236,6 +259,23 @@ mod tests {
             operator.poll_with(output, |_| Ok(String::new()));
             assert_eq!(operator.rest.len(), rest, "{output}");
         }
+    }
+
+    #[test]
+    fn a_patient_step_is_repeated_for_a_time() {
+        let attempts = |step: &Step, limit, failures| {
+            let mut given = Vec::new();
+            let result = step.insist(limit, |words| {
+                given.push(words.concat());
+                if given.len() > failures { Ok(String::new()) } else { Err("not yet".to_owned()) }
+            });
+            (given, result.is_ok())
+        };
+        let (long, step) = (Duration::from_secs(600), Step::new("", "a", &[]));
+        assert_eq!(attempts(&step.clone().patient(), long, 2), (vec!["a".to_owned(); 3], true));
+        assert_eq!(attempts(&step.clone().patient(), Duration::ZERO, 2), (vec!["a".to_owned()], false));
+        assert_eq!(attempts(&step.clone().otherwise("b"), long, 2), (vec!["a".to_owned(), "b".to_owned()], false));
+        assert_eq!(attempts(&step, long, 2), (vec!["a".to_owned()], false));
     }
 
     #[test]
