@@ -257,13 +257,12 @@ fn unreachable(programs: &Programs) -> Result<Scenario> {
         Step::new(ROUND, "top m/neighbour --once --json --interval 8", &[r#""vm":"neighbour""#]),
     ];
     let files = vec![("next.toml", vm("next", "idle", "cpus = \"0\"\n")?.into())];
-    let notes = vec!["CPU 2 has not answered for 5 s: it runs vCPU 1 of spin, its guest keeps the CPU's interrupts from Stile".into()];
     let expect = Expect {
         status: exit::LEFT,
         output: vec![ROUND.into()],
         absent: vec!["FAIL"],
-        notes,
         signal: Some(Signal::INT),
+        signal_note: "CPU 2 has not answered for 5 s: it runs vCPU 1 of spin, its guest keeps the CPU's interrupts from Stile",
         ..Expect::default()
     };
     Ok(Scenario { config: Some(config.concat()), files, steps, expect, ..Scenario::new("direct/unreachable", "") })
