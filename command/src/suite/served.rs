@@ -342,8 +342,7 @@ fn exchange(addresses: [&str; 2], up: [&str; 2], times: u32, enough: &str, net: 
 /// other's.
 fn network() -> Scenario {
     let other = "ip addr add 10.0.2.16/32 dev eth0; ping -c 3 -W 2 -I 10.0.2.16 10.0.2.2 || true; ip addr del 10.0.2.16/32 dev eth0";
-    // An emulator may stall for seconds. The kernel drops the first packets if it does not learn the other's address within 3 s; and busybox waits
-    // for the last of several answers for one second only.
+    // One by one, as for `devices/network`.
     let ping = "ping -c 1 -W 99 10.0.2.2";
     let first = format!("{DHCP}; {other}; until ping -c 1 10.0.2.2 > /dev/null; do true; done; {ping}; {ping}");
     let config = exchange(["10.0.2.15", "10.0.2.16"], [&first, DHCP], 1, "true", "[[vm.net]]\nserved = true\n");
@@ -361,8 +360,9 @@ fn network_killed() -> Scenario {
     let enough = "wget -q -T 3 -O /dev/null http://10.0.9.3/enough";
     let clients = exchange(addresses, [&up[0], &up[1]], 4, enough, "[[vm.served]]\ndevice = \"net\"\nby = \"server\"\n");
     let cards = ["net=lan,mac=52:54:00:00:00:01", "net=lan,mac=52:54:00:00:00:02"];
-    // Each line is of a new process, and kills the oldest one.
-    let kill = "n=0; while read line; do echo $line; sleep 0.5; set -- $(pidof exe); kill -9 $1 || true; n=$((n + 1)); \
+    // Each line announces a new process; the first and the second process listed are killed in turn.
+    let kill = "n=0; while read line; do echo $line; sleep 0.5; set -- $(pidof exe); [ $# -lt 2 ] || [ $((n % 2)) = 0 ] || shift; \
+                kill -9 $1 || true; n=$((n + 1)); \
                 [ $n -lt 8 ] || touch /tmp/www/enough; done";
     let bridge = "brctl addbr lan; ip addr add 10.0.9.3/24 dev lan; ip link set lan up; mkdir /tmp/www; httpd -h /tmp/www";
     let serve = format!("{bridge}; stile-devices {} | ({kill})", cards.join(" "));
