@@ -120,9 +120,15 @@ fn with_timer(scenario: Scenario) -> Scenario {
 }
 
 /// The scenario, paused between two tests of timers: from then on the counter is not the processor's, and the timer is not passed through.
+/// The guest waits there for its power button, so that the pause cannot come too late.
 fn paused(scenario: Scenario) -> Scenario {
-    let pause = Step::new("PASS timer_fires\n", "pause m/tests", &["m/tests is paused"]);
-    Scenario { steps: vec![pause, Step::new("", "resume m/tests", &["m/tests runs"])], ..scenario }
+    let config = scenario.config.map(|config| config.replace("pinned = true", "pinned = true\nappend = \"held\""));
+    let steps = vec![
+        Step::new("waiting for the power button", "pause m/tests", &["m/tests is paused"]),
+        Step::new("", "resume m/tests", &["m/tests runs"]),
+        Step::new("", "stop m/tests --json --grace 3000", &[r#""state":"off","forced":false"#]),
+    ];
+    Scenario { config, steps, ..scenario }
 }
 
 /// The scenario with timers that notify, of Linux with the module.

@@ -2,6 +2,7 @@
 //! through the gate.
 //!
 //! Command line: `without`: they must be refused. `storm`: instead of the tests, sends everything everywhere and scribbles all descriptors.
+//! `held`: waits for the power button after the first test of timers.
 #![no_std]
 #![no_main]
 
@@ -60,9 +61,26 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
                 println!("FAIL {name}: {why}");
             }
         }
+        if name == "timer_fires" && line.contains("held") {
+            wait_for_power_button();
+        }
     }
     println!("EXIT: STATUS={}", u32::from(failed != 0));
     machine::off()
+}
+
+/// Waits until the operator has pressed the power button.
+fn wait_for_power_button() {
+    /// ACPI's PM1a events: status, and enable in the upper half; PWRBTN_STS and PWRBTN_EN.
+    const EVENTS: u16 = 0x600;
+    const BUTTON: u32 = 1 << 8;
+    // SAFETY: this program has no handler of ACPI's events: it polls them.
+    unsafe { machine::out32(EVENTS, BUTTON << 16) };
+    println!("waiting for the power button");
+    // SAFETY: reading the status has no side effect.
+    while unsafe { machine::in32(EVENTS) } & BUTTON == 0 {}
+    // SAFETY: clears the status and the enable bit; nothing else uses them.
+    unsafe { machine::out32(EVENTS, BUTTON) };
 }
 
 type Test = fn() -> Result<(), &'static str>;
