@@ -19,16 +19,20 @@ use super::operator::{Operator, Step};
 use super::output::Output;
 use super::screen;
 use super::slowdown::{Clock, longest, stretched};
+use super::test::may_be_a_stall;
 use stile::child::end_with_parent;
 use stile::config::Arch;
-use stile::exit;
 use stile::programs::PASSED;
+use stile::{exit, out};
 
 /// The last line of the ledger when nothing was missed.
 pub const NO_DIFFERENCE: &str = "difference 0";
 
 /// Default time-out of a scenario in seconds. The longest takes 60 on an idle machine, and 200 beside four other emulators on two CPUs.
 pub const TIMEOUT: u32 = 600;
+
+/// Factor of the time-out of a second attempt.
+const PATIENT: u32 = 4;
 
 /// The emulator's log of exceptions, in the scenario's own directory.
 const EXCEPTIONS: &str = "exceptions.log";
@@ -160,8 +164,19 @@ impl Scenario {
         if flag || key { Arch::X86_64 } else { Arch::Aarch64 }
     }
 
-    /// Runs it; the error is a report for people.
+    /// Runs it; the error is a report for people. A run that times out as expected, but on a busy machine before the guest has said what it
+    /// should, is repeated with [`PATIENT`] times as long.
     pub fn run(&self) -> Result<(), String> {
+        match self.attempt() {
+            Err(report) if self.expect.status == exit::TIMEOUT && !report.contains("exit status") && may_be_a_stall(&report) => {
+                out::note(format_args!("{}: the time-out came too soon; once more, with {PATIENT} times as long", self.name));
+                Self { timeout: PATIENT * self.timeout, ..self.clone() }.attempt()
+            }
+            done => done,
+        }
+    }
+
+    fn attempt(&self) -> Result<(), String> {
         let dir = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
         let mut child = self.start(dir.path())?;
         let output = collect(child.stdout.take());
@@ -249,7 +264,7 @@ impl Scenario {
     /// Returns the run's `--timeout`, which begins with the emulator. The suite's time-out precedes it, unless the run is expected to time
     /// out.
     fn run_timeout(&self) -> Duration {
-        if self.expect.status == exit::TIMEOUT { stretched(self.limit()) } else { longest(self.limit()) }
+        if self.expect.status == exit::TIMEOUT { stretched(self.limit()).min(MOST_TIME) } else { longest(self.limit()) }
     }
 
     fn start(&self, dir: &Path) -> Result<Child, String> {
