@@ -11,6 +11,7 @@ mod copying;
 mod create;
 mod demux;
 mod exits;
+mod grace;
 mod hold;
 mod holds;
 mod input;
@@ -71,6 +72,7 @@ use abandonment::Abandonment;
 use budgets::Budgets;
 use clients::Control;
 use console::Console;
+use grace::Grace;
 use hold::Hold;
 use input::{Input, Inputs, Keyboard};
 use last_errors::{ErrorSource, LastErrors};
@@ -89,7 +91,7 @@ const LAST_LINES: usize = 30;
 /// Number of lines of Stile's log shown then; it contains a backtrace if Stile panicked.
 const LAST_LOG_LINES: usize = 100;
 
-/// Time limit for the emulator to end after Stile's last message, or after the end of its serial line.
+/// Time limit for the emulator to end after the end of its serial line.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Time limits for Stile to report its accounts and to end its VMs: without a byte of it, and in all. An emulator on a busy machine is slow.
@@ -390,8 +392,8 @@ impl Session<'_> {
     fn follow(&mut self, timeout: Option<Duration>) -> End {
         let start = Instant::now();
         let deadline = timeout.map(|timeout| start + timeout);
-        // After Stile's last message the emulator exits itself, or is killed at this time.
-        let mut grace: Option<Instant> = None;
+        // After Stile's last message the emulator exits itself, or is killed.
+        let mut grace = Grace::default();
         loop {
             let now = Instant::now();
             if let (Some(limit), Some(deadline)) = (timeout, deadline)
@@ -399,15 +401,15 @@ impl Session<'_> {
             {
                 return End::Timeout(limit);
             }
-            if grace.is_some_and(|until| now >= until) {
+            if grace.until().is_some_and(|until| now >= until) {
                 return End::Emulator(None);
             }
             let story = &self.lines[0].story;
             if self.emulator.is_none() && (story.end.is_some() || self.asked == Asked::Answered) {
                 return End::Emulator(None);
             }
-            if grace.is_none() && (story.end.is_some() || story.panic.is_some()) {
-                grace = Some(now + GRACE);
+            if story.end.is_some() || story.panic.is_some() {
+                grace.begin(now);
             }
             let idle = self.view.has_prompt().then(|| now + IDLE);
             let retry_at = self.upload.as_ref().map(|upload| upload.retry_at);
@@ -417,7 +419,7 @@ impl Session<'_> {
             let control_at = self.control.as_mut().and_then(|control| control.waiting().repeat_at());
             let hold_at = self.holds.iter().any(|hold| hold.client.is_none()).then(|| now + HOLD);
             let repeats = [control_at, hold_at, self.sampler.retry_at(), retry_at, abandon_at];
-            let until = [deadline, grace, idle, watch_at, trace_at].into_iter().chain(repeats).flatten().min();
+            let until = [deadline, grace.until(), idle, watch_at, trace_at].into_iter().chain(repeats).flatten().min();
             let wait = until.map_or(Duration::from_secs(3600), |until| until.saturating_duration_since(now));
             if let Some(news) = self.logs.take_news() {
                 self.view.note(&news);
@@ -431,7 +433,12 @@ impl Session<'_> {
             self.watch_budgets(Instant::now());
             self.inputs.took(0, self.waiting.len());
             let step = match self.inputs.inputs.recv_timeout(wait) {
-                Ok(input) => self.take(input),
+                Ok(input) => {
+                    if matches!(input, Input::Line(_)) {
+                        grace.heard(Instant::now());
+                    }
+                    self.take(input)
+                }
                 Err(_) => self.view.idle().map(|()| None),
             };
             match step {
