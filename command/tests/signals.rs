@@ -52,7 +52,7 @@ fn what_a_killed_run_left_is_removed_by_the_next() {
     let version = "*--version*) echo 'QEMU emulator version 10.0.2' ;;";
     sandbox.script(
         "qemu-system-aarch64",
-        &format!("case \"$*\" in\n{version}\n*) touch {}; exec sleep 60 2>/dev/null ;;\nesac\n", ready.display()),
+        &format!("case \"$*\" in\n{version}\n*) touch {}; exec sleep 1000 2>/dev/null ;;\nesac\n", ready.display()),
     );
     let mut killed = start(&sandbox, &mut sandbox.run(&[]));
     let mut interrupted = start(&sandbox, &mut sandbox.run(&[]));

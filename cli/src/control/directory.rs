@@ -284,8 +284,12 @@ mod tests {
             drop(UnixListener::bind(directory.socket(name)).unwrap());
         }
         assert!(directory.socket("old").exists());
-        directory.claim(Some("old")).unwrap();
-        assert_eq!(directory.machines().unwrap(), Vec::<String>::new());
+        // A child process that another test forks keeps copies of the sockets until exec.
+        let is_removed = |_| {
+            std::thread::sleep(Duration::from_millis(10));
+            directory.claim(Some("old")).is_ok() && directory.machines().unwrap().is_empty()
+        };
+        assert!((0..1000).any(is_removed));
         assert!(!directory.socket("older").exists());
     }
 
