@@ -16,9 +16,9 @@ use crate::child::end_with_parent;
 use crate::config::Arch;
 use crate::programs::Programs;
 
-/// Seconds after which a round has failed, and operations for which there is one more. The slowest machines, on a busy host, make some
-/// thousand operations a second.
-const PATIENCE: u64 = 600;
+/// Seconds after which a round has failed, and operations for which there is one more. The slowest machines make some thousand operations a
+/// second, and fewer on a busy host. A round that makes no progress ends earlier, after [`STALL`].
+const PATIENCE: u64 = 3600;
 const SLOWEST: u64 = 250;
 /// Maximum time without a progress report; a round reports 100 times.
 const STALL: Duration = Duration::from_secs(900);
