@@ -2,6 +2,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::machine;
+
 /// From one stub of `exceptions` in `exception.s` to the next.
 const STUB: u64 = 16;
 
@@ -33,8 +35,9 @@ const fn gate(handler: u64) -> [u64; 2] {
     [handler & 0xffff | 0x08 << 16 | 0x8e << 40 | (handler >> 16 & 0xffff) << 48, handler >> 32]
 }
 
-/// Routes exceptions to `exception.s`.
+/// Routes exceptions to `exception.s`, and sets the machine's pace. Each program calls this before its first wait.
 pub fn setup() {
+    machine::find_pace();
     let table = &raw mut IDT;
     for vector in 0..256 {
         let handler = &raw const exceptions as u64 + vector * STUB;

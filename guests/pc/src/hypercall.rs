@@ -2,8 +2,6 @@
 
 use core::arch::x86_64::__cpuid;
 
-use crate::machine;
-
 /// VMMCALL.
 pub const VMMCALL: [u8; 3] = [0x0f, 0x01, 0xd9];
 
@@ -25,12 +23,11 @@ pub fn is_amds() -> bool {
     __cpuid(0).ebx.to_le_bytes() == *b"Auth"
 }
 
-/// Chooses the instruction of this processor, and its pace. Before any hypercall, on one CPU.
+/// Chooses the instruction of this processor. Before any hypercall, on one CPU.
 pub fn setup() {
     if !is_amds() {
         return;
     }
-    machine::set_pace(2048);
     let (mut place, end) = ((&raw const __hypercalls).cast::<*mut [u8; 3]>(), (&raw const __hypercalls_end).cast());
     while place != end {
         // SAFETY: between the linker's symbols are addresses of the instructions, which are writable, as all of this program is, and are not

@@ -3,6 +3,8 @@
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::hypercall;
+
 /// Reads a byte from a port.
 ///
 /// # Safety
@@ -80,14 +82,16 @@ pub fn ticks() -> u64 {
 
 static PACE: AtomicU64 = AtomicU64::new(1);
 
-/// Ticks in which this machine does what takes a tick where ticks count instructions: more where they are real time.
+/// Ticks in which this machine does what takes a tick where ticks count instructions: more where they are real time. After [`find_pace`].
 pub fn pace() -> u64 {
     PACE.load(Ordering::Relaxed)
 }
 
-/// Sets [`pace`].
-pub fn set_pace(pace: u64) {
-    PACE.store(pace, Ordering::Relaxed);
+/// Finds [`pace`]: ticks are real time in QEMU, whose processors are AMD's.
+pub fn find_pace() {
+    if hypercall::is_amds() {
+        PACE.store(2048, Ordering::Relaxed);
+    }
 }
 
 /// Enables interrupts.
