@@ -61,6 +61,7 @@ mod shared_folder;
 mod sixteen;
 mod slowdown;
 mod snapshots;
+mod stall;
 mod start_up;
 mod starved;
 mod switches;

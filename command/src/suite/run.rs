@@ -10,7 +10,8 @@ use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
 
-use super::test::{Test, may_be_a_stall};
+use super::stall::may_be_a_stall;
+use super::test::Test;
 use stile::out::{self, Unwritable};
 
 /// Tests that wait for most of their time. They run beside the others.

@@ -19,7 +19,7 @@ use super::operator::{Operator, Step};
 use super::output::Output;
 use super::screen;
 use super::slowdown::{Clock, longest, stretched};
-use super::test::may_be_a_stall;
+use super::stall::may_be_a_stall;
 use stile::child::end_with_parent;
 use stile::config::Arch;
 use stile::programs::PASSED;
