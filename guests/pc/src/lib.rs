@@ -20,6 +20,7 @@ macro_rules! assembly {
     };
 }
 
+pub mod acpi;
 pub mod console;
 pub mod exception;
 pub mod gate;

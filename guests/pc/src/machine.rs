@@ -82,12 +82,12 @@ pub fn ticks() -> u64 {
 
 static PACE: AtomicU64 = AtomicU64::new(1);
 
-/// Ticks in which this machine does what takes a tick where ticks count instructions: more where they are real time. After [`find_pace`].
+/// Ticks in which this machine does what takes a tick where ticks count instructions: more where they are real time. Valid after [`find_pace`].
 pub fn pace() -> u64 {
     PACE.load(Ordering::Relaxed)
 }
 
-/// Finds [`pace`]: ticks are real time in QEMU, whose processors are AMD's.
+/// Sets [`pace`]: ticks are real time in QEMU, whose processors are AMD's.
 pub fn find_pace() {
     if hypercall::is_amds() {
         PACE.store(2048, Ordering::Relaxed);

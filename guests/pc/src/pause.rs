@@ -3,28 +3,18 @@
 #![no_main]
 
 use common::pause::{self, Clocks};
+use pc::acpi::{self, TIMER_HZ, timer};
 use pc::console::println;
 use pc::{console, exception, machine};
 
 pc::program!();
-
-/// ACPI's PM1a events: status, and enable in the upper half.
-const EVENTS: u16 = 0x600;
-/// ACPI's timer.
-const TIMER: u16 = 0x608;
-/// Its frequency in Hz.
-const TIMER_HZ: u64 = 3_579_545;
-/// PWRBTN_STS and PWRBTN_EN.
-const BUTTON: u32 = 1 << 8;
 
 #[unsafe(no_mangle)]
 extern "C" fn main(_magic: u32, _info: u32) -> ! {
     exception::setup();
     console::setup();
     println!("suite pause");
-    // SAFETY: reading the timer has no side effect.
-    let timer = || u64::from(unsafe { machine::in32(TIMER) });
-    // The timer has 32 bits, and does not wrap within 20 minutes.
+    // ACPI's timer does not wrap meanwhile.
     let ratio = pause::ratio(machine::ticks, timer, TIMER_HZ / 100);
     let slack = (TIMER_HZ / 50 * ratio) >> 16;
     let mut watch = Clocks { held: machine::ticks, running: || (timer() * ratio) >> 16, slack }.watch();
@@ -32,11 +22,7 @@ extern "C" fn main(_magic: u32, _info: u32) -> ! {
         println!("pause: waiting for pause {pause}");
         println!("pause: pause {pause}: {} ticks", watch.wait());
     }
-    // SAFETY: this program has no handler of ACPI's events: it polls them.
-    unsafe { machine::out32(EVENTS, BUTTON << 16) };
-    println!("pause: waiting for the power button");
-    // SAFETY: reading the status has no side effect.
-    while unsafe { machine::in32(EVENTS) } & BUTTON == 0 {}
+    acpi::wait_for_power_button(|| println!("pause: waiting for the power button"));
     println!("PASS pause");
     println!("EXIT: STATUS=0");
     machine::off()

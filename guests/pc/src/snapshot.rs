@@ -11,6 +11,7 @@ use common::fail::Outcome;
 use common::pause::{self, Clocks};
 use common::random::mix;
 use common::{canary, check, check_eq};
+use pc::acpi::{TIMER_HZ, timer};
 use pc::console::println;
 use pc::lapic::{self as apic, register};
 use pc::{console, exception, machine, others};
@@ -28,10 +29,6 @@ const SHOTS: u64 = 10;
 /// Vector of a CPU's timer, and of the 8254.
 const TIMER: u8 = 0x50;
 const PIT: u8 = 0x60;
-/// ACPI's timer, and its frequency in Hz.
-const ACPI_TIMER: u16 = 0x608;
-const ACPI_HZ: u64 = 3_579_545;
-
 /// IA32_TSC_DEADLINE.
 const TSC_DEADLINE: u32 = 0x6e0;
 
@@ -78,9 +75,9 @@ fn run(wanted: u64, spread: u64) -> Outcome {
     let memory = |block, words| unsafe { core::slice::from_raw_parts_mut((MEMORY + block * BLOCK) as *mut u64, words) };
     let pattern = |block| memory(block, if spread == 0 { WORDS } else { PAGE });
     let blocks = 0..spread.max(1);
-    // The time-stamp counter, which a pause stops, and ACPI's timer.
-    let ratio = pause::ratio(machine::ticks, timer, ACPI_HZ / 50);
-    let clocks = Clocks { held: machine::ticks, running: || (timer() * ratio) >> 16, slack: (ACPI_HZ / 50 * ratio) >> 16 };
+    // The time-stamp counter, which a pause stops, and ACPI's timer, which does not wrap meanwhile.
+    let ratio = pause::ratio(machine::ticks, timer, TIMER_HZ / 50);
+    let clocks = Clocks { held: machine::ticks, running: || (timer() * ratio) >> 16, slack: (TIMER_HZ / 50 * ratio) >> 16 };
     let (mut holds, mut watch, mut round, mut last) = (0, clocks.watch(), 0, machine::ticks());
     while holds < wanted {
         round += 1;
@@ -183,10 +180,4 @@ mod registers {
         check_eq!(vector, mix(!round), "round {round}: XMM14");
         Ok(())
     }
-}
-
-/// ACPI's timer. It has 32 bits, and does not wrap within 20 minutes.
-fn timer() -> u64 {
-    // SAFETY: reading the timer has no side effect.
-    u64::from(unsafe { machine::in32(ACPI_TIMER) })
 }

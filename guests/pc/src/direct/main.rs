@@ -20,7 +20,7 @@ use pc::gate::{self, COMMAND, CONTROL, FEATURES, SENDS};
 use pc::lapic::{self as apic, command, register};
 use pc::machine::{cli, sti, ticks, wrmsr};
 use pc::others::{self, DONE, SEEN, UP, pass, wait};
-use pc::{console, machine};
+use pc::{acpi, console, machine};
 use sending::{BASE, ICR, ON, control, count, descriptor, enable, halt_until, has_gate, send, set_control};
 
 const DIRECT_IPI: u32 = 1;
@@ -62,25 +62,11 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
             }
         }
         if name == "timer_fires" && line.contains("held") {
-            wait_for_power_button();
+            acpi::wait_for_power_button(|| println!("waiting for the power button"));
         }
     }
     println!("EXIT: STATUS={}", u32::from(failed != 0));
     machine::off()
-}
-
-/// Waits until the operator has pressed the power button.
-fn wait_for_power_button() {
-    /// ACPI's PM1a events: status, and enable in the upper half; PWRBTN_STS and PWRBTN_EN.
-    const EVENTS: u16 = 0x600;
-    const BUTTON: u32 = 1 << 8;
-    // SAFETY: this program has no handler of ACPI's events: it polls them.
-    unsafe { machine::out32(EVENTS, BUTTON << 16) };
-    println!("waiting for the power button");
-    // SAFETY: reading the status has no side effect.
-    while unsafe { machine::in32(EVENTS) } & BUTTON == 0 {}
-    // SAFETY: clears the status and the enable bit; nothing else uses them.
-    unsafe { machine::out32(EVENTS, BUTTON) };
 }
 
 type Test = fn() -> Result<(), &'static str>;
