@@ -11,6 +11,13 @@ use stile::exit;
 use stile::programs::Programs;
 use stile::session::SAME_MEMORY;
 
+/// Gets an address by DHCP, with the script of the busybox system. An attempt ends after 9 s, in which a stalled emulator has no answer.
+pub const DHCP: &str = "until udhcpc -i eth0 -f -n -q; do true; done";
+/// Waits until the emulator's network answers: the kernel drops packets for which ARP takes over 3 s.
+pub const REACHED: &str = "until ping -c 1 10.0.2.2 > /dev/null; do true; done";
+/// Sends a packet to the emulator's network. Of several, busybox's ping waits one second only for the last reply.
+pub const PING: &str = "ping -c 1 -W 99 10.0.2.2";
+
 /// QEMU's options for a virtio function behind the SMMU.
 pub(super) const VIRTIO: &str = "addr=2,iommu_platform=on,disable-legacy=on,romfile=";
 
@@ -239,11 +246,9 @@ fn network() -> Scenario {
     let moved = format!("for i in $({irqs} | cut -d: -f1); do echo $cpu > /proc/irq/$i/smp_affinity_list; done");
     let everywhere =
         format!("{irqs} | while read irq a b c rest; do [ $a -gt 0 ] && [ $b -gt 0 ] && [ $c -gt 0 ] && echo on all CPUs; done");
-    // An emulator may stall for seconds: the kernel drops packets for which ARP takes over 3 s, and busybox's ping waits one second for
-    // the last of several replies.
-    let ping = "ping -c 1 -W 99 10.0.2.2 | grep received";
+    let ping = format!("{PING} | grep received");
     let exec = format!(
-        "{up}; until ping -c 1 10.0.2.2 > /dev/null; do true; done; for cpu in 0 1 2 1; do {moved}; {ping}; {ping}; done; {everywhere}; \
+        "{up}; {REACHED}; for cpu in 0 1 2 1; do {moved}; {ping}; {ping}; done; {everywhere}; \
          echo 0 > /sys/devices/system/cpu/cpu1/online; {ping}; {ping}; {ping}"
     );
     let config = format!(
@@ -262,11 +267,9 @@ fn network() -> Scenario {
 fn bridge() -> Scenario {
     let disk = Disk { half: 1 << 20 };
     let copy = "dd if=/dev/vda of=/dev/vda bs=64k count=16 seek=16 iflag=direct oflag=direct; sync";
-    // Each attempt ends after 9 s, in which a stalled emulator has no answer.
-    let lease = "until udhcpc -i eth0 -n -q; do true; done";
     // Beside the address that it gets, which depends on who asks first.
-    let one = format!("{copy}; {lease}; ip addr add 10.0.3.3/24 dev eth0; echo served $((6 * 7)) | nc -l -p 7");
-    let other = format!("{lease}; until nc -w 600 10.0.3.3 7 | grep served; do sleep 1; done; ip -4 addr show eth0");
+    let one = format!("{copy}; {DHCP}; ip addr add 10.0.3.3/24 dev eth0; echo served $((6 * 7)) | nc -l -p 7");
+    let other = format!("{DHCP}; until nc -w 600 10.0.3.3 7 | grep served; do sleep 1; done; ip -4 addr show eth0");
     let vm = |name: &str, exec: &str| {
         format!(
             "[[vm]]\nname = \"{name}\"\nkernel = \"debian\"\nmemory = \"256M\"\nexec = \"{exec}\"\n\

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::devices::{RESET_DISK, reset_under_load};
+use super::devices::{DHCP, PING, REACHED, RESET_DISK, reset_under_load};
 use super::disk::Contents;
 use super::operator::Step;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
@@ -312,9 +312,6 @@ fn killed_config(image: &str, format: &str, processes: &str, then: &str) -> Stri
     )
 }
 
-/// Gets an address by DHCP, with the script of the busybox system.
-const DHCP: &str = "until udhcpc -i eth0 -f -n -q; do true; done";
-
 /// Two VMs, which have these addresses, offer each other a file of half a megabyte, and fetch it `times` times, and until
 /// the command `enough` succeeds. `net` is the configuration of each one's card. `up` gives it its address.
 fn exchange(addresses: [&str; 2], up: [&str; 2], times: u32, enough: &str, net: &str) -> String {
@@ -342,9 +339,7 @@ fn exchange(addresses: [&str; 2], up: [&str; 2], times: u32, enough: &str, net: 
 /// other's.
 fn network() -> Scenario {
     let other = "ip addr add 10.0.2.16/32 dev eth0; ping -c 3 -W 2 -I 10.0.2.16 10.0.2.2 || true; ip addr del 10.0.2.16/32 dev eth0";
-    // One by one, as for `devices/network`.
-    let ping = "ping -c 1 -W 99 10.0.2.2";
-    let first = format!("{DHCP}; {other}; until ping -c 1 10.0.2.2 > /dev/null; do true; done; {ping}; {ping}");
+    let first = format!("{DHCP}; {other}; {REACHED}; {PING}; {PING}");
     let config = exchange(["10.0.2.15", "10.0.2.16"], [&first, DHCP], 1, "true", "[[vm.net]]\nserved = true\n");
     let output =
         ["3 packets transmitted, 0 packets received", "1 packets received", "1 packets received", "the same numbers", "the same numbers"];

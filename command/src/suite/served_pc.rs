@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::devices::{RESET_DISK, reset_under_load};
+use super::devices::{DHCP, REACHED, RESET_DISK, reset_under_load};
 use super::disk::Contents;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
 use super::served::sockets;
@@ -105,8 +105,7 @@ fn hostile(programs: &Programs) -> Result<Scenario> {
 /// emulator. The service VM ends by itself.
 fn debian() -> Scenario {
     let arguments = "--arch x86_64 --cpu max --exits --smp 2 --kernel debian --memory 256M --on-reset restart --net user,served";
-    let ping = "until udhcpc -i eth0 -n -q -f > /dev/null 2>&1; do true; done; \
-                until ping -c 1 10.0.2.2 > /dev/null; do true; done; echo the network answers";
+    let ping = format!("{DHCP} > /dev/null 2>&1; {REACHED}; echo the network answers");
     let scenario = Scenario::new("pc/amd/devices/served-debian", arguments)
         .with("--disk", "{disk},format=raw,served")
         .with("--exec", format!("{}; {ping}", reset_under_load()));
