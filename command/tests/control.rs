@@ -79,11 +79,13 @@ fn shells_complete_machines_and_vms() {
         let complete = || {
             let mut shell = sandbox.stile(&["--", "stile", command, "w"]);
             let output = shell.env("STILE_COMPLETE", "fish").output().expect("it runs");
-            text(&output.stdout).lines().map(|line| format!("{}\n", line.split('\t').next().unwrap_or(line))).collect::<String>()
+            let values =
+                text(&output.stdout).lines().map(|line| format!("{}\n", line.split('\t').next().unwrap_or(line))).collect::<String>();
+            (values, text(&output.stderr))
         };
         // A machine that does not answer within a second, as on a busy host, is left out: it is asked again.
-        let values = (0..30).map(|_| complete()).find(|values| values == names).unwrap_or_else(complete);
-        assert_eq!(values, names, "{command}");
+        let (values, errors) = (0..30).map(|_| complete()).find(|(values, _)| values == names).unwrap_or_else(complete);
+        assert_eq!(values, names, "{command}: {errors}");
     }
     machine.end();
 }
