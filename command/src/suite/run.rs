@@ -27,7 +27,7 @@ const LAST_RETRY: Duration = Duration::from_secs(50 * 60);
 #[derive(Debug, Default, Serialize)]
 pub struct Count {
     pub passed: usize,
-    /// The names of those that failed.
+    /// Names of the failed tests.
     pub failed: Vec<String>,
     /// Names of passed tests that failed before a retry.
     pub unsteady: Vec<String>,
