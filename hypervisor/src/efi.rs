@@ -11,7 +11,7 @@ use core::ops::Range;
 use core::slice;
 
 use stile_config::boot::LONGEST;
-use stile_firmware::frame_buffer::FrameBuffer;
+use stile_firmware::frame_buffer::{self, FrameBuffer};
 use stile_firmware::within::Within;
 use stile_firmware::{Memory, efi};
 use uefi_raw::protocol::console::{GraphicsOutputProtocol, GraphicsPixelFormat, SimpleTextOutputProtocol};
@@ -29,6 +29,9 @@ pub const MAP: usize = 64 << 10;
 
 /// Time for which a refusal stays on the screen, in microseconds.
 const READING: usize = 15_000_000;
+
+/// Message about screens on which only firmware can draw.
+const NO_FRAME_BUFFER: &str = "Stile's log is on the serial line only: the screen has no frame buffer of 32 bits per pixel\r\n";
 
 /// Size of a buffer for the file: the longest, and a byte by which longer ones are known.
 pub const TEXT: usize = LONGEST + 1;
@@ -68,29 +71,65 @@ pub fn find(system: &SystemTable, guid: Guid) -> Option<*const u8> {
     tables.iter().find(|table| table.vendor_guid == guid).map(|table| table.vendor_table.cast::<u8>().cast_const())
 }
 
-/// The frame buffer of the firmware's screen, if it has one (UEFI Specification, 12.9 Graphics Output Protocol).
-pub fn frame_buffer(boot: &BootServices) -> Option<FrameBuffer> {
-    let mut found = core::ptr::null_mut();
-    // SAFETY: this runs before boot services are exited, so that the table is valid.
-    let status = unsafe { (boot.locate_protocol)(&GraphicsOutputProtocol::GUID, core::ptr::null(), &mut found) };
-    let protocol = found.cast::<GraphicsOutputProtocol>();
-    if status != Status::SUCCESS || protocol.is_null() {
-        return None;
+/// Returns the frame buffer of one of firmware's screens: the first that has one (UEFI Specification, 12.9 Graphics Output Protocol). If
+/// there are screens without, firmware's console says that Stile can't use them.
+pub fn frame_buffer(system: &SystemTable, boot: &BootServices) -> Option<FrameBuffer> {
+    let screens = handles(boot, &GraphicsOutputProtocol::GUID).iter();
+    let protocols = screens.filter_map(|&screen| protocol::<GraphicsOutputProtocol>(boot, screen, &GraphicsOutputProtocol::GUID));
+    // SAFETY: firmware returned the protocols, which stay valid until boot services end.
+    let found = protocols.filter_map(|protocol| unsafe { of_screen(&*protocol) }).next();
+    if found.is_none() && has_screen(boot) {
+        write_text(system, NO_FRAME_BUFFER.bytes().map(u16::from));
     }
-    // SAFETY: firmware returned the protocol, whose mode and its information stay valid until boot services end.
-    let (mode, info) = unsafe { (*(*protocol).mode, *(*(*protocol).mode).info) };
-    let is_known = matches!(
-        info.pixel_format,
+    found
+}
+
+/// Returns the frame buffer of a screen. `None` if only firmware can draw there, or its pixels have other sizes than 32 bits.
+///
+/// # Safety
+/// The protocol is firmware's, and boot services have not ended.
+unsafe fn of_screen(protocol: &GraphicsOutputProtocol) -> Option<FrameBuffer> {
+    // SAFETY: of a protocol, mode and information are valid until boot services end, unless there is none.
+    let (mode, info) = unsafe {
+        let mode = protocol.mode.as_ref()?;
+        (mode, mode.info.as_ref()?)
+    };
+    let masks = info.pixel_information;
+    let is_known = match info.pixel_format {
         GraphicsPixelFormat::PIXEL_RED_GREEN_BLUE_RESERVED_8_BIT_PER_COLOR
-            | GraphicsPixelFormat::PIXEL_BLUE_GREEN_RED_RESERVED_8_BIT_PER_COLOR
-    );
+        | GraphicsPixelFormat::PIXEL_BLUE_GREEN_RED_RESERVED_8_BIT_PER_COLOR => true,
+        GraphicsPixelFormat::PIXEL_BIT_MASK => frame_buffer::has_words(masks.red | masks.green | masks.blue | masks.reserved),
+        _ => false,
+    };
     let buffer = FrameBuffer {
         address: mode.frame_buffer_base,
         width: info.horizontal_resolution,
         height: info.vertical_resolution,
         stride: info.pixels_per_scan_line.checked_mul(4)?,
     };
-    buffer.checked(mode.frame_buffer_size as u64).filter(|_| is_known)
+    buffer.checked(mode.frame_buffer_size as u64).filter(|buffer| is_known && buffer.address != 0)
+}
+
+/// Whether firmware has a screen, with or without a frame buffer.
+pub fn has_screen(boot: &BootServices) -> bool {
+    let mut found = core::ptr::null_mut();
+    // SAFETY: this runs before boot services are exited, so that the table is valid.
+    let status = unsafe { (boot.locate_protocol)(&GraphicsOutputProtocol::GUID, core::ptr::null(), &mut found) };
+    status == Status::SUCCESS && !found.is_null()
+}
+
+/// Returns the handles that have a protocol. Firmware's memory for them is never freed.
+pub fn handles(boot: &BootServices, guid: &Guid) -> &'static [Handle] {
+    /// EFI_LOCATE_SEARCH_TYPE: ByProtocol.
+    const BY_PROTOCOL: i32 = 2;
+    let (mut count, mut handles) = (0, core::ptr::null_mut());
+    // SAFETY: this runs before boot services are exited, so that the table is valid.
+    let status = unsafe { (boot.locate_handle_buffer)(BY_PROTOCOL, guid, core::ptr::null(), &mut count, &mut handles) };
+    if status != Status::SUCCESS || handles.is_null() {
+        return &[];
+    }
+    // SAFETY: firmware allocated and returned so many handles.
+    unsafe { slice::from_raw_parts(handles, count) }
 }
 
 /// A protocol of a handle.
@@ -130,12 +169,12 @@ pub fn refuse_after_exit(system: &SystemTable) -> Status {
 }
 
 /// Reports on firmware's console why Stile cannot start, and returns to firmware. Firmware clears the screen when it tries its next boot
-/// option: on a machine with a [`frame_buffer`], the message stays for [`READING`] before that.
+/// option: on a machine with a screen, the message stays for [`READING`] before that.
 pub fn fail(system: &SystemTable, why: &str) -> Status {
     write_text(system, why.bytes().chain(*b"\r\n").map(u16::from));
     // SAFETY: Stile has not started, so that boot services have not ended and their table is valid.
     let boot = unsafe { &*system.boot_services };
-    if frame_buffer(boot).is_some() {
+    if has_screen(boot) {
         // SAFETY: boot services have not ended. Stall accesses no memory of Stile's, and returns after the time.
         let _ = unsafe { (boot.stall)(READING) };
     }
@@ -153,3 +192,6 @@ fn write_text(system: &SystemTable, text: impl Iterator<Item = u16>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,7 +20,6 @@ mod console;
 mod cpu;
 mod device;
 mod direct_map;
-#[cfg(target_os = "none")]
 mod efi;
 mod figures;
 #[cfg(target_os = "none")]

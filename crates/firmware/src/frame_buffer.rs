@@ -28,6 +28,11 @@ pub struct FrameBuffer {
     pub stride: u32,
 }
 
+/// Whether pixels that use these bits are words of 32 bits, as EDK2 derives it: smaller ones use no bit of the last byte.
+pub fn has_words(bits: u32) -> bool {
+    bits > 0xff_ffff
+}
+
 impl FrameBuffer {
     /// Returns the frame buffer if its geometry is consistent and its `size` bytes hold all lines.
     pub fn checked(self, size: u64) -> Option<FrameBuffer> {
@@ -75,6 +80,12 @@ mod tests {
     use super::*;
 
     const BUFFER: FrameBuffer = FrameBuffer { address: 0x1000, width: 640, height: 480, stride: 4 * 640 };
+
+    #[test]
+    fn pixels_have_sizes() {
+        let are_words = [0xff00_0000_u32 | 0xff_0000 | 0xff00 | 0xff, 0x3fff_ffff, 0x0100_0000, 0xff_ffff, 0xf800 | 0x7e0 | 0x1f, 0];
+        assert_eq!(are_words.map(has_words), [true, true, true, false, false, false]);
+    }
 
     #[test]
     fn geometry_is_checked() {

@@ -11,7 +11,7 @@ use uefi_raw::table::system::SystemTable;
 use uefi_raw::{Guid, Handle, Status, guid};
 
 use super::files::Open;
-use super::{frame_buffer, write_text};
+use super::{has_screen, write_text};
 
 /// The vendor of the variables: Stile.
 pub const VENDOR: Guid = guid!("5d1a8a3e-2c0f-4b0e-9c62-8f0d8a6b7e41");
@@ -142,7 +142,7 @@ fn write(root: &Open, folder: Path, document: &[u8]) -> Option<Path> {
 
 /// Shows the messages until the machine is turned off, if there is a screen; else turns it off.
 fn end(system: &SystemTable, boot: &BootServices, services: &RuntimeServices) -> ! {
-    if frame_buffer(boot).is_some() {
+    if has_screen(boot) {
         say(system, "The machine stays on, so that this can be read. It can be turned off now.\r\n");
         // SAFETY: boot services have not ended. Without a time-out, the watchdog is off.
         let _ = unsafe { (boot.set_watchdog_timer)(0, 0, 0, core::ptr::null()) };

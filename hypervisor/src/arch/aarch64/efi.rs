@@ -24,7 +24,9 @@ use crate::arch::aarch64::host::bulk;
 use crate::arch::aarch64::host::mmu;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
 use crate::efi::files::{read_configuration, read_named};
-use crate::efi::{ACPI, MAP, PAGE, TEXT, exit, fail, figures, find, frame_buffer, memory, memory_map, protocol, refuse, refuse_after_exit};
+use crate::efi::{
+    ACPI, MAP, PAGE, TEXT, exit, fail, figures, find, frame_buffer, handles, memory, memory_map, protocol, refuse, refuse_after_exit,
+};
 use crate::once::Once;
 
 core::arch::global_asm!(include_str!("efi.S"));
@@ -101,7 +103,7 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     if let Some(pci) = tables.as_mut().and_then(|tables| tables.pci.as_mut()) {
         pci.windows = pci_windows(boot, &memory);
     }
-    let (time, screen) = (time(system), frame_buffer(boot));
+    let (time, screen) = (time(system), frame_buffer(system, boot));
     // SAFETY: `allocate` reserved these bytes, and nothing else refers to them.
     let text = unsafe { slice::from_raw_parts_mut(room.text as *mut u8, TEXT) };
     let set_variable = figures::deliver(system, boot, handle, text);
@@ -152,17 +154,7 @@ fn check_tree(tree: *const u8) -> Option<&'static [u8]> {
 
 /// Windows of the PCI host bridge with bus 0, as reported by firmware's driver; empty without such a driver.
 fn pci_windows(boot: &BootServices, memory: &impl Memory) -> Vec<Window, MOST_WINDOWS> {
-    /// EFI_LOCATE_SEARCH_TYPE: ByProtocol.
-    const BY_PROTOCOL: i32 = 2;
-    let (mut count, mut handles) = (0, core::ptr::null_mut());
-    // SAFETY: boot services have not ended, so that their table is valid.
-    let status =
-        unsafe { (boot.locate_handle_buffer)(BY_PROTOCOL, &PciRootBridgeIoProtocol::GUID, core::ptr::null(), &mut count, &mut handles) };
-    if status != Status::SUCCESS || handles.is_null() {
-        return Vec::new();
-    }
-    // SAFETY: firmware allocated and returned so many handles. The buffer is never freed.
-    for &handle in unsafe { slice::from_raw_parts(handles, count) } {
+    for &handle in handles(boot, &PciRootBridgeIoProtocol::GUID) {
         let Some(bridge) = protocol::<PciRootBridgeIoProtocol>(boot, handle, &PciRootBridgeIoProtocol::GUID) else { continue };
         let mut resources = core::ptr::null();
         // SAFETY: firmware returned the protocol, which stays valid until boot services end.

@@ -75,7 +75,7 @@ unsafe extern "C" fn efi_main(handle: Handle, system: &SystemTable, image: u64) 
         Ok(tables) => tables,
         Err(what) => return refuse(system, what),
     };
-    let frame_buffer = frame_buffer(boot);
+    let frame_buffer = frame_buffer(system, boot);
     // SAFETY: nothing refers to the buffer yet, and nothing writes to it later.
     let text: &'static mut [u8] = unsafe { &mut *TEXT_BUFFER.0.get() };
     let set_variable = figures::deliver(system, boot, handle, text);
