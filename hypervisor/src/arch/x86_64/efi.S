@@ -54,7 +54,7 @@ efi_entry:
     mov     rax, [r13 + BOOT_SERVICES]
     call    [rax + ALLOCATE_PAGES]
     test    rax, rax
-    jnz     3f
+    jnz     5f
     mov     r14, [rsp + 40]
     add     r14, (1 << 21) - 1
     and     r14, -(1 << 21)
@@ -125,6 +125,11 @@ efi_entry:
     pop     rbp
     pop     rbx
     ret
+5:  mov     rbx, rax
+    mov     rcx, r13
+    call    efi_no_memory
+    mov     rax, rbx
+    jmp     3b
 
 // Leaves 64-bit mode and starts the image, boot services having ended: RDI = its physical address.
 .global efi_leave

@@ -19,7 +19,7 @@ use crate::efi::files::{read_configuration, read_named};
 use crate::efi::{ACPI, MAP, PAGE, TEXT, exit, figures, find, frame_buffer, memory, memory_map, refuse, refuse_after_exit};
 use crate::once::Once;
 
-core::arch::global_asm!(include_str!("efi.S"));
+core::arch::global_asm!(include_str!("efi.S"), include_str!("efi_no_memory.S"));
 
 /// Execute-disable: EDX of CPUID leaf 0x8000_0001.
 const EXECUTE_DISABLE: u32 = 1 << 20;
