@@ -47,13 +47,17 @@ pub fn read(medium: &BootMedium<'static>, blob: &Blob<'static>, settings: &mut S
         free_files(medium);
         return Ok(&[]);
     }
+    let Some(text) = medium.text else {
+        log!("{NAME} is a folder, or the medium is damaged. Without {NAME}, the image's configuration would be in force");
+        return Err("the firmware can't read its configuration file");
+    };
     let bytes = bytes_of(medium)?;
-    if medium.text == blob.text.as_bytes() && bytes.is_empty() {
+    if text == blob.text.as_bytes() && bytes.is_empty() {
         return Ok(&[]);
     }
     let all = memory::allocate::<[Change; MAX_VMS]>()?.write([Change::None; MAX_VMS]);
     // SAFETY: of `apply`'s allocations, nothing is left.
-    let (result, pages) = unsafe { with_heap(HEAP, || apply(medium, bytes, blob, settings, all)) }?;
+    let (result, pages) = unsafe { with_heap(HEAP, || apply(text, bytes, blob, settings, all)) }?;
     memory::free(pages);
     if !result? {
         free_files(medium);
@@ -104,7 +108,7 @@ fn bytes_of(medium: &BootMedium<'static>) -> Result<&'static [u8], &'static str>
 /// # Errors
 /// As for [`read`].
 fn apply(
-    medium: &BootMedium<'static>,
+    text: &[u8],
     bytes: &'static [u8],
     blob: &Blob<'static>,
     settings: &mut Settings,
@@ -115,7 +119,7 @@ fn apply(
     let names: Vec<&str> = files.iter().map(|file| file.name).collect();
     let mut mistakes = Vec::new();
     let vms: Vec<&str> = blob.vms.clone().map(|vm| vm.name).collect();
-    match Changes::read(NAME, medium.text, (blob.text, &vms), cpus, &names) {
+    match Changes::read(NAME, text, (blob.text, &vms), cpus, &names) {
         Ok(changes) => {
             let mut used = changes.remakes.iter().flat_map(|remake| remake.kernel.iter().chain(remake.initrd.iter().flatten())).peekable();
             let is_used = used.peek().is_some();
@@ -152,7 +156,7 @@ fn apply(
                 changes.apply(settings);
                 return Ok(is_used);
             }
-            let text = core::str::from_utf8(medium.text).unwrap_or_default();
+            let text = core::str::from_utf8(text).unwrap_or_default();
             show(&Mistakes::new(Some((NAME.to_owned(), text.to_owned())), mistakes));
         }
         Err(mistakes) => show(&mistakes),

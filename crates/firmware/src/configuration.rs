@@ -15,8 +15,8 @@ const FILES: &str = "files";
 /// Files of the medium from which Stile was started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BootMedium<'a> {
-    /// The configuration file.
-    pub text: &'a [u8],
+    /// The configuration file. `None` if firmware can't read it.
+    pub text: Option<&'a [u8]>,
     /// Memory with the files that it names.
     pub files: Option<Block>,
 }
@@ -29,13 +29,15 @@ pub fn read<'a>(tree: &Fdt<'a>) -> Option<BootMedium<'a>> {
         [a, b, c, d] => Some(Block::from_words(word(a, b), word(c, d))),
         _ => None,
     };
-    Some(BootMedium { text: node.property(TEXT)?.value_as().ok()?, files })
+    Some(BootMedium { text: node.property(TEXT).and_then(|text| text.value_as().ok()), files })
 }
 
 /// Writes the node.
 pub(crate) fn write(medium: &BootMedium<'_>, tree: &mut TreeWriter<'_>) {
     tree.begin(NODE);
-    tree.data(TEXT, medium.text);
+    if let Some(text) = medium.text {
+        tree.data(TEXT, text);
+    }
     if let Some(files) = &medium.files {
         let [start, end] = files.words();
         tree.cells(FILES, &[(start >> 32) as u32, start as u32, (end >> 32) as u32, end as u32]);

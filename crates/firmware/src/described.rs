@@ -291,7 +291,7 @@ pub(crate) mod tests {
             &tables,
             Some(1 << 32 | 5),
             Some(&screen),
-            Some(&BootMedium { text: b"# text", files: Some(Block::At(1 << 32 | 5..1 << 33)) }),
+            Some(&BootMedium { text: Some(b"# text"), files: Some(Block::At(1 << 32 | 5..1 << 33)) }),
             memory.iter().cloned(),
             reserved.iter().cloned(),
             &mut to,

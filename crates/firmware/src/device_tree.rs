@@ -281,7 +281,7 @@ mod tests {
             &old,
             ranges.iter().cloned(),
             Some(&buffer),
-            Some(&BootMedium { text: b"# text", files: Some(Block::At(1 << 32 | 5..1 << 33)) }),
+            Some(&BootMedium { text: Some(b"# text"), files: Some(Block::At(1 << 32 | 5..1 << 33)) }),
             &mut to,
         )
         .unwrap();
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(crate::nodes::text(&fdt.root(), "model"), Some("board"));
         assert_eq!(crate::nodes::find(&fdt, COMPATIBLE).and_then(FrameBuffer::read), Some(buffer));
         assert_eq!(extend(&to[..length], [].into_iter(), None, None, &mut [0; 4096]), Some(length));
-        assert_eq!(configuration::read(&fdt), Some(BootMedium { text: b"# text", files: Some(Block::At(1 << 32 | 5..1 << 33)) }));
+        assert_eq!(configuration::read(&fdt), Some(BootMedium { text: Some(b"# text"), files: Some(Block::At(1 << 32 | 5..1 << 33)) }));
         assert_eq!(configuration::read(&parse(&old).unwrap()), None);
         for room in 0..length {
             assert_eq!(
@@ -301,7 +301,7 @@ mod tests {
                     &old,
                     ranges.iter().cloned(),
                     Some(&buffer),
-                    Some(&BootMedium { text: b"# text", files: Some(Block::At(1 << 32 | 5..1 << 33)) }),
+                    Some(&BootMedium { text: Some(b"# text"), files: Some(Block::At(1 << 32 | 5..1 << 33)) }),
                     &mut vec![0; room]
                 ),
                 None

@@ -109,7 +109,7 @@ fn efi(bytes: &[u8]) {
             rest,
             reserved.clone(),
             Some(&SCREEN),
-            Some(&BootMedium { text: b"[[vm]]", files: Some(Block::At(1 << 32 | 5..1 << 33)) }),
+            Some(&BootMedium { text: Some(b"[[vm]]"), files: Some(Block::At(1 << 32 | 5..1 << 33)) }),
             &mut to,
         )
     } else {
@@ -139,7 +139,7 @@ fn efi(bytes: &[u8]) {
             &tables,
             None,
             Some(&SCREEN),
-            Some(&BootMedium { text: b"[[vm]]", files: Some(Block::At(1 << 32 | 5..1 << 33)) }),
+            Some(&BootMedium { text: Some(b"[[vm]]"), files: Some(Block::At(1 << 32 | 5..1 << 33)) }),
             memory.clone(),
             reserved.clone(),
             &mut to,

@@ -6,6 +6,7 @@ use core::slice;
 
 use stile_config::boot::{NAME, VMS};
 use stile_firmware::boot_files::{self, Block, LONGEST_NAME, Writer};
+use stile_firmware::configuration::BootMedium;
 use uefi_raw::protocol::file_system::{FileAttribute, FileInfo, FileMode, FileProtocolV1, FileSystemInfo, SimpleFileSystemProtocol};
 use uefi_raw::protocol::loaded_image::LoadedImageProtocol;
 use uefi_raw::table::boot::{AllocateType, BootServices, MemoryType};
@@ -94,6 +95,16 @@ impl Open {
         status == Status::SUCCESS && unsafe { ((*self.0).get_position)(self.0, &mut size) } == Status::SUCCESS && size == 0
     }
 
+    /// Whether it is a folder.
+    fn is_folder(&self) -> bool {
+        let mut buffer = [0_u64; INFO];
+        let mut size = size_of_val(&buffer);
+        // SAFETY: firmware opened it, and the buffer has `size` bytes.
+        let status = unsafe { ((*self.0).get_info)(self.0, &FileInfo::ID, &mut size, buffer.as_mut_ptr().cast()) };
+        // SAFETY: the buffer is longer than the structure, aligned, and of bytes that were written; any bytes are a valid description.
+        status == Status::SUCCESS && unsafe { (*buffer.as_ptr().cast::<FileInfo>()).attribute.contains(FileAttribute::DIRECTORY) }
+    }
+
     /// Whether the file system of this folder can't be written to, as on a CD-ROM.
     pub fn is_read_only(&self) -> bool {
         /// The information, and its label, whose length firmware chooses.
@@ -147,10 +158,20 @@ impl Drop for Open {
     }
 }
 
-/// Reads the configuration file of the file system from which firmware loaded the program `handle`: up to `to.len()` bytes of
-/// it. Returns their number; `None` if there is no such file, or it can't be read.
-pub fn read_configuration(boot: &BootServices, handle: Handle, to: &mut [u8]) -> Option<usize> {
-    Open::root(boot, handle)?.open(&nul_terminated::<{ NAME.len() + 1 }>(NAME), FileMode::READ).ok()?.read(to)
+/// Reads the configuration file of the file system from which firmware loaded the program `handle`, and the files that it names, into memory
+/// up to the address `last`. `None` if there is no such file. `to`: space for the configuration file.
+pub fn read_medium<'t>(boot: &BootServices, handle: Handle, to: &'t mut [u8], last: u64) -> Option<BootMedium<'t>> {
+    let root = Open::root(boot, handle)?;
+    let file = match root.open(&nul_terminated::<{ NAME.len() + 1 }>(NAME), FileMode::READ) {
+        Ok(file) if file.is_folder() => None,
+        Ok(file) => Some(file),
+        Err(Status::NOT_FOUND) => return None,
+        Err(_) => None,
+    };
+    let length = file.and_then(|file| file.read(to));
+    let to: &'t [u8] = to;
+    let text = length.and_then(|length| to.get(..length));
+    Some(BootMedium { text, files: text.and_then(|text| read_named(boot, &root, text, last)) })
 }
 
 /// Returns an ASCII name of `N - 1` characters as NUL-terminated UTF-16.
@@ -161,9 +182,8 @@ fn nul_terminated<const N: usize>(name: &str) -> [u16; N] {
 }
 
 /// Reads the files of the folder `VMS` that `text`, the configuration file, names. Returns the memory that has them: [`boot_files`].
-/// `last`: the last address of that memory at most.
-pub fn read_named(boot: &BootServices, handle: Handle, text: &[u8], last: u64) -> Option<Block> {
-    let folder = Open::root(boot, handle)?.open(&nul_terminated::<{ VMS.len() + 1 }>(VMS), FileMode::READ).ok()?;
+fn read_named(boot: &BootServices, root: &Open, text: &[u8], last: u64) -> Option<Block> {
+    let folder = root.open(&nul_terminated::<{ VMS.len() + 1 }>(VMS), FileMode::READ).ok().filter(Open::is_folder)?;
     let (mut size, mut names) = (0, 0);
     folder.each_named(text, |_, length| (size, names) = (boot_files::room_with(size, length), boot_files::room_with(names, 0)));
     if size == 0 {

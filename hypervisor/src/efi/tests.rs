@@ -1,5 +1,7 @@
 //! Simulated firmware: its console and screens, and the files of its boot medium.
 
+mod files;
+
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use std::cell::RefCell;

@@ -10,7 +10,6 @@ use core::slice;
 use heapless::Vec;
 use stile_firmware::arm_pci::SEGMENT;
 use stile_firmware::arm_tables::ArmTables;
-use stile_firmware::configuration::BootMedium;
 use stile_firmware::root_bridge::{self, MOST_WINDOWS, Window};
 use stile_firmware::runtime::Runtime;
 use stile_firmware::{Memory, described, device_tree, efi};
@@ -23,7 +22,7 @@ use uefi_raw::{Guid, Handle, Status, guid};
 use crate::arch::aarch64::host::bulk;
 use crate::arch::aarch64::host::mmu;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
-use crate::efi::files::{read_configuration, read_named};
+use crate::efi::files::read_medium;
 use crate::efi::{
     ACPI, MAP, PAGE, TEXT, exit, fail, figures, find, frame_buffer, handles, memory, memory_map, protocol, refuse, refuse_after_exit,
 };
@@ -107,8 +106,7 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     // SAFETY: `allocate` reserved these bytes, and nothing else refers to them.
     let text = unsafe { slice::from_raw_parts_mut(room.text as *mut u8, TEXT) };
     let set_variable = figures::deliver(system, boot, handle, text);
-    let text = read_configuration(boot, handle, text).and_then(|length| text.get(..length));
-    let medium = text.map(|text| BootMedium { text, files: read_named(boot, handle, text, mmu::reach() - 1) });
+    let medium = read_medium(boot, handle, text, mmu::reach() - 1);
     let Some((map, descriptor_size)) = exit(boot, handle, room.map) else {
         return refuse_after_exit(system);
     };

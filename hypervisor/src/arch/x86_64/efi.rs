@@ -4,7 +4,6 @@
 use core::cell::UnsafeCell;
 
 use stile_firmware::acpi::Tables;
-use stile_firmware::configuration::BootMedium;
 use stile_firmware::e820::BIOS;
 use stile_firmware::efi;
 use stile_firmware::runtime::Runtime;
@@ -15,7 +14,7 @@ use uefi_raw::{Handle, Status};
 use super::host::board::{self, Board, LOW};
 use super::host::instructions::cpuid;
 use super::host::mmu;
-use crate::efi::files::{read_configuration, read_named};
+use crate::efi::files::read_medium;
 use crate::efi::{ACPI, MAP, PAGE, TEXT, exit, figures, find, frame_buffer, memory, memory_map, refuse, refuse_after_exit};
 use crate::once::Once;
 
@@ -79,12 +78,8 @@ unsafe extern "C" fn efi_main(handle: Handle, system: &SystemTable, image: u64) 
     // SAFETY: nothing refers to the buffer yet, and nothing writes to it later.
     let text: &'static mut [u8] = unsafe { &mut *TEXT_BUFFER.0.get() };
     let set_variable = figures::deliver(system, boot, handle, text);
-    let length = read_configuration(boot, handle, text);
-    let text: &'static [u8] = text;
-    let text = length.and_then(|length| text.get(..length));
     // RAM beyond is not Stile's (`board::ram`).
-    let last = mmu::first_mapped() - 1;
-    let medium = text.map(|text| BootMedium { text, files: read_named(boot, handle, text, last) });
+    let medium = read_medium(boot, handle, text, mmu::first_mapped() - 1);
     let Some((map, descriptor)) = exit(boot, handle, buffer) else {
         return refuse_after_exit(system);
     };
