@@ -1,14 +1,17 @@
 //! Kernels and initial RAM file systems of VMs as files of a stick, which its user can replace (docs/stick.md).
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Cursor;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use fatfs::{FileSystem, FormatVolumeOptions, FsOptions};
+use stile_blob::Files;
 use stile_config::boot::VMS;
 use stile_firmware::boot_files::is_named;
-use stile_guest_image::remake::AT_BOOT;
+use stile_guest_image::Guest;
+use stile_guest_image::remake::{AT_BOOT, check_copies};
 
 use crate::config::{Arch, InitrdSource, KernelSource, MachineConfig, VmConfig};
 use crate::exit;
@@ -63,30 +66,51 @@ pub fn of<'c>(config: &'c MachineConfig, text: &str) -> Result<(Vec<VmFile>, Vec
             all.push(Named { vm, path, name, is_kernel });
         }
     }
-    let left_out = left_out(config, &all)?;
-    let mut files: Vec<(VmFile, PathBuf)> = Vec::new();
+    let mut contents = Contents::default();
+    let left_out = left_out(config, &all, &mut contents)?;
+    let mut found: Vec<&Named<'_>> = Vec::new();
     for named in all.iter().filter(|named| !left_out.contains(&&named.vm.name[..])) {
         check_name(named, text)?;
-        let bytes = read(named)?;
+        let bytes = contents.read(named.path)?;
         if named.is_kernel {
-            check_kernel(config.arch, named, &bytes)?;
+            check_kernel(config.arch, named, bytes)?;
         }
-        match files.iter().find(|(file, _)| named.is_called(&file.name)) {
-            Some((file, _)) if file.bytes == bytes => {}
-            Some((_, path)) => return Err(named.refuse(&format!("{} has the same name: rename one", path.display()))),
-            None => files.push((VmFile { name: named.name.to_owned(), bytes }, named.path.to_owned())),
+        match found.iter().find(|other| named.is_called(other.name)) {
+            Some(other) if contents.are_same(other.path, named.path) => {}
+            Some(other) => return Err(named.refuse(&format!("{} has the same name: rename one", other.path.display()))),
+            None => found.push(named),
         }
     }
-    Ok((files.into_iter().map(|(file, _)| file).collect(), left_out))
+    let files = found.into_iter().filter_map(|named| Some(VmFile { name: named.name.to_owned(), bytes: contents.0.remove(named.path)? }));
+    Ok((files.collect(), left_out))
+}
+
+/// The contents of files, each of which is read once.
+#[derive(Default)]
+struct Contents<'c>(BTreeMap<&'c Path, Vec<u8>>);
+
+impl<'c> Contents<'c> {
+    fn read(&mut self, path: &'c Path) -> Result<&[u8]> {
+        if !self.0.contains_key(path) {
+            let bytes = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+            self.0.insert(path, bytes);
+        }
+        Ok(self.0.get(path).map(Vec::as_slice).unwrap_or_default())
+    }
+
+    /// Whether two files that were read have the same contents.
+    fn are_same(&self, one: &Path, other: &Path) -> bool {
+        self.0.get(one) == self.0.get(other)
+    }
 }
 
 /// Returns the VMs whose files are left out: those that Stile can't rebuild at boot, and those that share a file with one. With such a file
 /// on the stick, Stile would refuse to start.
-fn left_out<'c>(config: &'c MachineConfig, all: &[Named<'c>]) -> Result<Vec<&'c str>> {
+fn left_out<'c>(config: &'c MachineConfig, all: &[Named<'c>], contents: &mut Contents<'c>) -> Result<Vec<&'c str>> {
     let mut left_out = Vec::new();
     for vm in &config.vms {
         let has_links = !vm.served.is_empty() || vm.serves != 0 || !vm.domains.is_empty();
-        if has_links || is_firmware(config.arch, vm)? {
+        if has_links || is_firmware(config.arch, vm, contents)? {
             left_out.push(&vm.name[..]);
         }
     }
@@ -101,14 +125,10 @@ fn left_out<'c>(config: &'c MachineConfig, all: &[Named<'c>]) -> Result<Vec<&'c 
 }
 
 /// Whether a VM starts from UEFI firmware (Arm only).
-fn is_firmware(arch: Arch, vm: &VmConfig) -> Result<bool> {
+fn is_firmware<'c>(arch: Arch, vm: &'c VmConfig, contents: &mut Contents<'c>) -> Result<bool> {
     let (Arch::Aarch64, KernelSource::File(path)) = (arch, &vm.kernel) else { return Ok(false) };
-    let file = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-    Ok(Kernel::recognise(&file, vm.memory, &AT_BOOT).is_ok_and(|kernel| kernel.format == Format::Firmware))
-}
-
-fn read(named: &Named<'_>) -> Result<Vec<u8>> {
-    fs::read(named.path).with_context(|| format!("reading {}", named.path.display()))
+    let file = contents.read(path)?;
+    Ok(Kernel::recognise(file, vm.memory, &AT_BOOT).is_ok_and(|kernel| kernel.format == Format::Firmware))
 }
 
 /// Checks that the configuration names the file as a booting Stile looks for it, and that a FAT file system can have it.
@@ -136,17 +156,43 @@ fn can_be_on_fat(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Checks that Stile can unpack a kernel at boot. Other mistakes are reported for the copy in the image.
+/// Checks that Stile can unpack a kernel at boot, and that the memory for its segments is bounded. Other mistakes are reported for the copy in the image.
 fn check_kernel(arch: Arch, named: &Named<'_>, bytes: &[u8]) -> Result<()> {
-    let checked = match arch {
-        Arch::Aarch64 => Kernel::recognise(bytes, named.vm.memory, &AT_BOOT).map(|_| ()),
-        Arch::X86_64 => pc::unpack(bytes, &AT_BOOT).map(|_| ()),
+    let refuse = |error: &dyn std::fmt::Display| named.refuse(&format!("{error}; without --files, the image has it"));
+    let kernel = match arch {
+        Arch::Aarch64 => Some(Kernel::recognise(bytes, named.vm.memory, &AT_BOOT).map_err(|error| refuse(&error))?),
+        Arch::X86_64 => {
+            pc::unpack(bytes, &AT_BOOT).map_err(|error| refuse(&error))?;
+            pc::plan(&guest(named.vm), bytes, &AT_BOOT).ok().map(|plan| plan.kernel)
+        }
     };
-    checked.map_err(|error| named.refuse(&format!("{error}; without --files, the image has it")))
+    let medium = Files::at_boot(Files::default(), bytes, &[]);
+    kernel.map_or(Ok(()), |kernel| check_copies(&kernel, |bytes| medium.offset_of(bytes).is_some())).map_err(|error| refuse(&error))
+}
+
+/// A PC with a VM's memory and no more than a kernel.
+fn guest(vm: &VmConfig) -> Guest<'_> {
+    Guest {
+        kernel_name: "",
+        initrd: None,
+        bootargs: "",
+        memory: vm.memory,
+        vcpus: 1,
+        topology: None,
+        nested: false,
+        pci: false,
+        served: 0,
+        serves: 0,
+        gic: vm.gic,
+        domains: &[],
+        seed: None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use stile_board::map::RAM_BASE;
+
     use super::*;
     use crate::config::Flags;
 
@@ -208,6 +254,50 @@ mod tests {
         let mistake = result(&two, &[("one/Image", &[1; 100]), ("two/image", &[2; 100])]).unwrap_err();
         assert!(mistake.starts_with("b: ") && mistake.contains("one/Image has the same name"), "{mistake}");
         assert_eq!(result(&two, &[("one/Image", &[1; 100]), ("two/image", &[1; 100])]).unwrap().0.len(), 1);
+    }
+
+    /// An ELF program for AArch64 with `count` segments, all of which are the whole file.
+    fn program(count: u16) -> Vec<u8> {
+        const LENGTH: u64 = 16 << 10;
+        let mut file = vec![0; LENGTH as usize];
+        file[..8].copy_from_slice(b"\x7fELF\x02\x01\x01\0");
+        let mut put = |at: usize, value: u64, size: usize| file[at..at + size].copy_from_slice(&value.to_le_bytes()[..size]);
+        for (at, value, size) in [(16, 2, 2), (18, 183, 2), (24, RAM_BASE, 8), (32, 64, 8), (54, 56, 2), (56, count.into(), 2)] {
+            put(at, value, size);
+        }
+        for n in 0..u64::from(count) {
+            let (at, gpa) = (64 + 56 * n as usize, RAM_BASE + n * LENGTH);
+            put(at, 1, 4);
+            for (at, value) in [(at + 16, gpa), (at + 24, gpa), (at + 32, LENGTH), (at + 40, LENGTH)] {
+                put(at, value, 8);
+            }
+        }
+        file
+    }
+
+    #[test]
+    fn kernels_with_overlapping_segments_are_refused_as_at_boot() {
+        use std::io::Write;
+        let zipped = |file: &[u8]| {
+            let mut zipped = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            zipped.write_all(file).unwrap();
+            zipped.finish().unwrap()
+        };
+        let refused = |file: &[u8]| result(&vm("a", "kernel = \"program\""), &[("program", file)]).err();
+        assert_eq!((refused(&program(2)), refused(&zipped(&program(1)))), (None, None));
+        let why = refused(&zipped(&program(2))).unwrap();
+        assert!(why.contains("its segments have bytes of the file in common"), "{why}");
+    }
+
+    #[test]
+    fn a_file_is_read_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kernel");
+        fs::write(&path, "contents").unwrap();
+        let mut contents = Contents::default();
+        contents.read(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        assert_eq!(contents.read(&path).unwrap(), b"contents");
     }
 
     #[test]

@@ -125,9 +125,12 @@ pub fn remake<'a>(vm: &Vm<'a>, files: Files<'a>, request: &Request<'a, '_>) -> R
 }
 
 /// Checks that the segments of an unpacked kernel, which are copied, are no more bytes than the kernel: an ELF file may have the same bytes in
-/// several, and [`memory_to_unpack`] counts them once.
-fn check_copies(kernel: &Kernel<'_>, files: Files<'_>) -> Result<(), RemakeError> {
-    let copied = kernel.segments.iter().map(|segment| kernel.bytes(segment)).filter(|bytes| files.offset_of(bytes).is_none());
+/// several, and [`memory_to_unpack`] counts them once. `is_in_file`: whether bytes are a part of the file as it is on the medium.
+///
+/// # Errors
+/// See [`RemakeError`].
+pub fn check_copies(kernel: &Kernel<'_>, is_in_file: impl Fn(&[u8]) -> bool) -> Result<(), RemakeError> {
+    let copied = kernel.segments.iter().map(|segment| kernel.bytes(segment)).filter(|bytes| !is_in_file(bytes));
     if copied.map(|bytes| bytes.len() as u64).sum::<u64>() <= kernel.len() as u64 {
         return Ok(());
     }
@@ -147,7 +150,7 @@ fn made<'a>(
     const ALIGN: usize = 16;
     let mut new = Vec::new();
     let mut loads = heapless::Vec::<Load, MAX_LOADS>::new();
-    check_copies(&plan.kernel, files)?;
+    check_copies(&plan.kernel, |bytes| files.offset_of(bytes).is_some())?;
     let mut load = |bytes: &[u8], gpa: u64, mem_len: u64| {
         let offset = match files.offset_of(bytes) {
             Some(offset) => offset,
