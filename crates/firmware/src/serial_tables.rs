@@ -77,7 +77,9 @@ fn divisor(spcr: &[u8], space: Space) -> Option<u16> {
         // 0: as firmware has set it.
         _ => None,
     })?;
-    let clock = since(3, 76).or((space == Space::Ports).then_some(CLOCK))?;
+    // "PCI Device ID" is all ones unless it is a PCI function, whose clock may be another in ports, too.
+    let is_pci = u16_at(spcr, 64).is_some_and(|id| !matches!(id, 0 | u16::MAX));
+    let clock = since(3, 76).or((space == Space::Ports && !is_pci).then_some(CLOCK))?;
     let rate = u64::from(rate) * 16;
     u16::try_from((u64::from(clock) + rate / 2) / rate).ok().filter(|&divisor| divisor != 0)
 }
@@ -86,11 +88,17 @@ fn divisor(spcr: &[u8], space: Space) -> Option<u16> {
 /// speeds.
 pub fn of_dbg2(dbg2: &[u8], accepts: impl Fn(&Port) -> bool) -> Option<Port> {
     const SERIAL: u16 = 0x8000;
-    let mut rest = dbg2.get(u32_at(dbg2, 36)? as usize..)?;
+    /// Length of the table without devices, and of a device without what its offsets lead to.
+    const TABLE: usize = 44;
+    const DEVICE: usize = 22;
+    let mut rest = dbg2.get((u32_at(dbg2, 36)? as usize).max(TABLE)..)?;
     for _ in 0..u32_at(dbg2, 40)? {
-        let (device, after) = rest.split_at_checked(u16_at(rest, 1)?.max(22).into())?;
+        let (device, after) = rest.split_at_checked(usize::from(u16_at(rest, 1)?).max(DEVICE))?;
         let port = || {
-            let registers = device.get(u16_at(device, 18)?.into()..)?.get(..12)?;
+            // "Number of Generic Address Registers".
+            let has_registers = u8_at(device, 3)? != 0;
+            let offset = usize::from(u16_at(device, 18)?);
+            let registers = device.get(offset..)?.get(..12).filter(|_| has_registers && offset >= DEVICE)?;
             let port = uart(u16_at(device, 14)?, registers)?;
             (u16_at(device, 12)? == SERIAL).then_some(port)
         };
@@ -106,9 +114,8 @@ pub fn of_dbg2(dbg2: &[u8], accepts: impl Fn(&Port) -> bool) -> Option<Port> {
 fn uart(kind: u16, registers: &[u8]) -> Option<Port> {
     const MEMORY: u8 = 0;
     const PORTS: u8 = 1;
-    const BYTES: u8 = 1;
     const DOUBLE_WORDS: u8 = 3;
-    // "Register Bit Width" and "Access Size", whose 0 leaves it open.
+    // "Register Bit Width" and "Access Size", whose 0 leaves it open; from 5 on it has no meaning.
     let (space, bits, access, address) = (u8_at(registers, 0)?, u8_at(registers, 1)?, u8_at(registers, 3)?, u64_at(registers, 4)?);
     let space = match space {
         MEMORY => Space::Memory,
@@ -119,15 +126,17 @@ fn uart(kind: u16, registers: &[u8]) -> Option<Port> {
         // 0xd and 0xe: Arm's SBSA generic UART, which has some of a PL011's registers.
         3 | 0xd | 0xe if space == Space::Memory => Kind::Pl011,
         0 | 1 | 0x12 => {
-            let wide = match access {
-                0 | BYTES => false,
-                DOUBLE_WORDS => true,
-                _ => return None,
-            };
             // 1 is a 16450, which has no FIFO.
             let fifo = if kind == 1 { 1 } else { FIFO };
             match space {
-                Space::Memory => Kind::Compatible { shift: if wide || bits == 32 { 2 } else { 0 }, wide, fifo },
+                Space::Memory => {
+                    let wide = match access {
+                        // Words of 16 and 64 bits.
+                        2 | 4 => return None,
+                        access => access == DOUBLE_WORDS,
+                    };
+                    Kind::Compatible { shift: if wide || bits == 32 { 2 } else { 0 }, wide, fifo }
+                }
                 // Ports are bytes beside each other, whatever the widths: firmware gives those of the address bus, too.
                 Space::Ports => Kind::Compatible { shift: 0, wide: false, fifo },
             }
@@ -185,8 +194,27 @@ mod tests {
         assert_eq!(kind(0x12, memory), compatible(16, 2, true));
         assert_eq!(kind(0, registers(0, 8, 1)), compatible(16, 0, false));
         assert_eq!(kind(1, registers(0, 32, 1)), compatible(1, 2, false));
-        // In ports, of words, and of another kind.
-        assert_eq!((kind(0, registers(1, 8, 1)), kind(0, registers(0, 16, 2)), kind(0x13, registers(0, 8, 1))), (None, None, None));
+        assert_eq!(kind(0x12, registers(0, 8, 3)), compatible(16, 2, true));
+        assert_eq!(kind(0, registers(0, 8, 0)), compatible(16, 0, false));
+        assert_eq!(kind(0, registers(0, 0, 0xff)), compatible(16, 0, false));
+        // In ports, of words of 16 and 64 bits, and of other kinds.
+        assert_eq!((kind(0, registers(1, 8, 1)), kind(0, registers(0, 16, 2)), kind(0, registers(0, 64, 4))), (None, None, None));
+        assert_eq!((kind(2, registers(0, 8, 1)), kind(0x13, registers(0, 8, 1)), kind(0xff, registers(0, 8, 1))), (None, None, None));
+    }
+
+    #[test]
+    fn consoles_of_all_revisions() {
+        for (revision, length) in [(1, 80), (2, 80), (3, 80), (4, 88), (0, 80), (9, 100)] {
+            let mut bytes = table(0, &registers(0, 8, 1), 8);
+            (bytes[8], bytes[58]) = (revision, 7);
+            bytes.resize(length, 0);
+            let port = of_spcr(&bytes, in_memory).expect("a console");
+            assert_eq!((port.address, port.interrupt, port.divisor), (0x2_0000_1000, Some(Interrupt::Global(33)), None), "{revision}");
+            // A clock counts from revision 3 on; a table that is shorter than its revision has none.
+            bytes[76..80].copy_from_slice(&1_843_200_u32.to_le_bytes());
+            assert_eq!(of_spcr(&bytes, in_memory).unwrap().divisor, (revision >= 3).then_some(1));
+            assert_eq!(of_spcr(&bytes[..78], in_memory).unwrap().divisor, None);
+        }
     }
 
     #[test]
@@ -196,6 +224,11 @@ mod tests {
         let kind = Kind::Compatible { fifo: 16, shift: 0, wide: false };
         let com2 = Port { kind, space: Space::Ports, address: 0x2f8, interrupt: Some(Interrupt::Isa(3)), divisor: None };
         assert_eq!(port(0, 0x2f8), Some(com2));
+        // Widths have no meaning there.
+        for (bits, access) in [(8, 1), (16, 2), (8, 2), (0, 0), (64, 4), (255, 255)] {
+            let registers = [&[1, bits, 0, access][..], &0x2f8_u64.to_le_bytes()].concat();
+            assert_eq!(of_spcr(&table(0, &registers, 1), |_| true), Some(com2), "{bits} {access}");
+        }
         // A PL011, no console, and registers beyond the last port.
         assert_eq!((port(3, 0x2f8), port(0, 0), port(0, 0xfff9)), (None, None, None));
     }
@@ -217,6 +250,15 @@ mod tests {
         assert_eq!(divisor(0, 7, 48_000_000, 0, 2), None);
         assert_eq!(divisor(0, 0, 48_000_000, 1_500_000, 4), Some(2));
         assert_eq!(divisor(0, 0, 48_000_000, 1_500_000, 3), None);
+        // The clock of a PCI function is the table's, too.
+        let of_pci = |id: u16, clock: u32| {
+            let mut bytes = table(0, &[&[1, 8, 0, 1][..], &0xe060_u64.to_le_bytes()].concat(), 0);
+            bytes[58] = 7;
+            bytes[64..66].copy_from_slice(&id.to_le_bytes());
+            bytes[76..80].copy_from_slice(&clock.to_le_bytes());
+            of_spcr(&bytes, |_| true).unwrap().divisor
+        };
+        assert_eq!([of_pci(0xffff, 0), of_pci(0, 0), of_pci(0xa13d, 0), of_pci(0xa13d, 3_686_400)], [Some(1), Some(1), None, Some(2)]);
         // Speeds that the clock can't have.
         assert_eq!((divisor(1, 0, 0, u32::MAX, 4), divisor(0, 3, u32::MAX, 1, 4)), (None, None));
     }
@@ -226,6 +268,7 @@ mod tests {
         let device = |port: u16, kind: u16, registers: &[u8]| {
             let mut bytes = vec![0; 22];
             bytes[1..3].copy_from_slice(&(22 + registers.len() as u16).to_le_bytes());
+            bytes[3] = 1;
             bytes[12..14].copy_from_slice(&port.to_le_bytes());
             bytes[14..16].copy_from_slice(&kind.to_le_bytes());
             bytes[18..20].copy_from_slice(&22_u16.to_le_bytes());
@@ -244,6 +287,19 @@ mod tests {
         for length in 0..bytes.len() {
             assert_eq!(of_dbg2(&bytes[..length], in_memory), None);
         }
+        // Devices that have no registers by their number or their offset are left out, and others found.
+        let with = |at: usize, value: u8| {
+            let mut bytes = bytes.clone();
+            bytes[at] = value;
+            of_dbg2(&bytes, |_| true).map(|port| port.address)
+        };
+        let second = 44 + 34;
+        assert_eq!(with(0, 0), Some(0x3e8));
+        for (at, value) in [(3, 0), (18, 0), (18, 21), (18, 23), (19, 1), (12, 1), (14, 2)] {
+            assert_eq!(with(second + at, value), Some(0x2_0000_1000), "{at} {value}");
+        }
+        // A device beyond the table, and devices in its header.
+        assert_eq!((with(second + 2, 1), with(37, 1), with(36, 0)), (None, None, Some(0x3e8)));
         // More devices than there are, each of no length.
         bytes[40] = 0xff;
         bytes.truncate(44);

@@ -98,8 +98,8 @@ fn tables() -> Vec<Vec<u8>> {
     console[4..16].copy_from_slice(&PORT);
     (console[16], console[17], console[22]) = (1, 3, 7);
     let mut debug = [0; 42];
-    // One device, whose registers are described 22 bytes after its start.
-    (debug[0], debug[4], debug[9], debug[21], debug[26]) = (44, 1, 34, 0x80, 22);
+    // One device, with one range of registers that is described 22 bytes after its start.
+    (debug[0], debug[4], debug[9], debug[11], debug[21], debug[26]) = (44, 1, 34, 1, 0x80, 22);
     debug[30..42].copy_from_slice(&PORT);
     let common = [
         place(16, b"APIC", &CONTROLLERS),
