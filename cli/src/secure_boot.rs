@@ -16,11 +16,19 @@ const PACKAGE: &str = "sbsigntool";
 /// Checks what would fail after minutes of building.
 ///
 /// # Errors
-/// A file can't be read, or sbsign is missing.
+/// A file can't be read, or is of another kind, or sbsign is missing.
 pub fn check(args: &SignArgs) -> Result<()> {
     let Some((key, certificate)) = files(args) else { return Ok(()) };
-    for (option, file) in [("--sign", key), ("--cert", certificate)] {
-        fs::File::open(file).map_err(|error| exit::usage(format!("{option}: {}: {error}", file.display())))?;
+    for (option, file, what, label) in
+        [("--sign", key, "private key", "PRIVATE KEY-----"), ("--cert", certificate, "certificate", "CERTIFICATE-----")]
+    {
+        let bytes = fs::read(file).map_err(|error| exit::usage(format!("{option}: {}: {error}", file.display())))?;
+        if !String::from_utf8_lossy(&bytes).contains(label) {
+            return Err(exit::usage(format!(
+                "{option}: {} has no {what} in the format PEM; openssl converts other formats",
+                file.display()
+            )));
+        }
     }
     Command::new(PROGRAM).arg("--version").output().map(drop).map_err(lacking)
 }
@@ -44,11 +52,21 @@ pub fn sign(args: &SignArgs, program: Vec<u8>) -> Result<Vec<u8>> {
         .output()
         .map_err(lacking)?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let why = said.lines().find(|line| !line.trim().is_empty()).unwrap_or("it does not say why");
+        let why = reason(&String::from_utf8_lossy(&output.stderr));
         return Err(exit::usage(format!("--sign: {PROGRAM} fails with {} and {}: {why}", key.display(), certificate.display())));
     }
     fs::read(&signed).context("reading the signed program")
+}
+
+/// Returns the reason for which sbsign failed: its own message, and the first error of OpenSSL's queue behind that.
+fn reason(said: &str) -> String {
+    /// Lines that it prints before an error: what it is about to do, and a question for a passphrase.
+    const OTHERS: [&str; 3] = ["Signing ", "warning: ", "Enter "];
+    let mut own = said.lines().map(str::trim).filter(|line| !line.is_empty() && !OTHERS.iter().any(|other| line.starts_with(other)));
+    let Some(own) = own.next() else { return "it does not say why".into() };
+    // THREAD:error:CODE:LIBRARY:FUNCTION:REASON:FILE:LINE:DATA
+    let detail = said.lines().find_map(|line| line.split_once(":error:")?.1.split(':').nth(3));
+    detail.filter(|detail| !own.contains(detail)).map_or_else(|| own.to_owned(), |detail| format!("{own}: {detail}"))
 }
 
 fn files(args: &SignArgs) -> Option<(&Path, &Path)> {
@@ -57,4 +75,40 @@ fn files(args: &SignArgs) -> Option<(&Path, &Path)> {
 
 fn lacking(error: std::io::Error) -> anyhow::Error {
     exit::lacking(format!("{PROGRAM} can't be run ({error}): install the package {PACKAGE}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_is_the_error() {
+        let mismatch = "Signing Unsigned original image\nerror in key/certificate chain\n\
+            40DE:error:05800074:x509 certificate routines:X509_check_private_key:key values mismatch:../x509_cmp.c:403:\n";
+        assert_eq!(reason(mismatch), "error in key/certificate chain: key values mismatch");
+        let no_passphrase = "Enter PEM pass phrase:\nCan't load key from file 'p.key'\n\
+            40DE:error:1400006B:UI routines:UI_process:processing error:../ui_lib.c:573:while reading strings\n";
+        assert_eq!(reason(no_passphrase), "Can't load key from file 'p.key': processing error");
+        assert_eq!(reason("Invalid header\n"), "Invalid header");
+        assert_eq!(reason("Signing Unsigned original image\n\n"), "it does not say why");
+    }
+
+    #[test]
+    fn files_of_other_kinds_are_refused_before_the_build() {
+        let dir = tempfile::tempdir().unwrap();
+        let mistake = |key: &str, certificate: &str| {
+            let [sign, cert] = [("db.key", key), ("db.pem", certificate)].map(|(name, text)| {
+                let path = dir.path().join(name);
+                fs::write(&path, text).unwrap();
+                Some(path)
+            });
+            check(&SignArgs { sign, cert }).unwrap_err().to_string()
+        };
+        let (key, certificate) = ("-----BEGIN RSA PRIVATE KEY-----\n", "-----BEGIN CERTIFICATE-----\n");
+        assert!(mistake("", certificate).contains("db.key has no private key in the format PEM"));
+        assert!(mistake(certificate, key).contains("db.key has no private key in the format PEM"));
+        assert!(mistake(key, "\x30\x03").contains("db.pem has no certificate in the format PEM"));
+        let folder = SignArgs { sign: Some(dir.path().to_owned()), cert: Some(dir.path().join("db.pem")) };
+        assert!(check(&folder).unwrap_err().to_string().starts_with("--sign: "));
+    }
 }
