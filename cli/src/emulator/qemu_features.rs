@@ -90,7 +90,8 @@ pub fn features(model: &str) -> Result<Features> {
         .stderr(Stdio::piped())
         .spawn()
         .with_context(|| format!("starting {PROGRAM}"))?;
-    let until = Instant::now() + Duration::from_secs(30);
+    // It takes a fraction of a second, unless the host is very busy.
+    let until = Instant::now() + Duration::from_secs(300);
     while child.try_wait()?.is_none() {
         if Instant::now() > until {
             child.kill()?;

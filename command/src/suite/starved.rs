@@ -9,9 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
+use rustix::process::Signal;
 
 use super::screen;
 use super::slowdown::stretched;
+use stile::child::end_with_parent;
 use stile::config::Arch;
 use stile::programs::Programs;
 
@@ -58,7 +60,7 @@ pub fn test() -> Result<()> {
 /// This command, with the control sockets in `dir`.
 fn stile(dir: &Path, words: &[&str]) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(words).env("XDG_RUNTIME_DIR", dir.join("run")).current_dir(dir);
+    end_with_parent(&mut command, Signal::TERM).args(words).env("XDG_RUNTIME_DIR", dir.join("run")).current_dir(dir);
     Ok(command)
 }
 
