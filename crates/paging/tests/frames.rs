@@ -349,6 +349,17 @@ fn frames_keep_large_regions_whole() {
 }
 
 #[test]
+fn reserved_regions_may_end_at_the_end_of_addresses() {
+    let last = !(PAGE_SIZE - 1);
+    let ram = [region(0, MIB), region(last - MIB, MIB + PAGE_SIZE - 1)];
+    let total = |reserved: Region| Frames::<4>::new(ram, [reserved]).map(|frames| frames.total());
+    assert_eq!(total(region(last, PAGE_SIZE - 1)), Ok(2 * MIB));
+    assert_eq!(total(region(u64::MAX - 1, 1)), Ok(2 * MIB));
+    assert_eq!(total(region(last - 1, PAGE_SIZE)), Ok(2 * MIB - PAGE_SIZE));
+    assert_eq!(total(region(PAGE_SIZE, u64::MAX - PAGE_SIZE)), Ok(PAGE_SIZE));
+}
+
+#[test]
 fn invalid_requests_are_refused() {
     let new = |ram: Region| Frames::<2>::new([ram], []).map(|frames| frames.total());
     assert_eq!(new(region(u64::MAX, 2)), Err(Error::InvalidRegion));
@@ -358,8 +369,7 @@ fn invalid_requests_are_refused() {
     assert!(matches!(Frames::<2>::new(ram, []), Err(Error::TooManyRegions)));
     let hole = [region(PAGE_SIZE, 1)];
     assert_eq!(Frames::<2>::new([region(0, MIB)], hole).unwrap().total(), MIB - PAGE_SIZE);
-    let reserved = [region(u64::MAX - 1, 1)];
-    assert!(matches!(Frames::<2>::new([], reserved), Err(Error::InvalidRegion)));
+    assert!(matches!(Frames::<2>::new([], [region(u64::MAX, 2)]), Err(Error::InvalidRegion)));
 
     let mut frames = Frames::<8>::new([region(0, MIB)], []).unwrap();
     assert_eq!(frames.alloc_block(0, PAGE_SIZE), Err(Error::InvalidRegion));

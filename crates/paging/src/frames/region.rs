@@ -26,11 +26,12 @@ impl Region {
         Ok((base < end).then(|| Self { base, size: end - base }))
     }
 
-    /// The frames at least partly within, or `None` if there are none.
+    /// The frames at least partly within, or `None` if there are none. The last frame of all, whose end is no address, is never among them,
+    /// nor among those of [`inner`](Self::inner).
     pub(super) fn outer(self) -> Result<Option<Self>, Error> {
-        let end = self.end()?.next_multiple_of_page()?;
+        let end = self.end()?.next_multiple_of_page().unwrap_or(!(PAGE_SIZE - 1));
         let base = self.base & !(PAGE_SIZE - 1);
-        Ok((self.size != 0).then(|| Self { base, size: end - base }))
+        Ok((self.size != 0 && base < end).then(|| Self { base, size: end - base }))
     }
 
     /// Checks that the range is of whole frames, not empty, and doesn't wrap around.
