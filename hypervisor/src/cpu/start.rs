@@ -45,10 +45,13 @@ pub static HANDOFF: Handoff =
 const PATIENCE: u64 = 5;
 
 /// Makes room for the schedule of a machine of at most `cpus` CPUs, and installs the boot CPU's block.
-pub fn first(cpus: usize) -> &'static mut Cpu {
-    let top = schedule_memory::setup(cpus).and_then(|()| own_memory(0)).unwrap_or_else(|why| panic!("{why}"));
+///
+/// # Errors
+/// There is no memory.
+pub fn first(cpus: usize) -> Result<&'static mut Cpu, &'static str> {
+    let top = schedule_memory::setup(cpus).and_then(|()| own_memory(0))?;
     // SAFETY: the stack was just mapped, and the boot CPU runs this once.
-    unsafe { Cpu::install(top, 0) }
+    Ok(unsafe { Cpu::install(top, 0) })
 }
 
 /// Maps memory for a CPU's queue, and for its stack and block, whose upper end it returns.

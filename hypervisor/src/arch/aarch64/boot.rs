@@ -95,7 +95,7 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
     let files = board.medium.as_ref().and_then(|medium| medium.files.as_ref()?.range());
     memory::setup(&board.ram, board.reserved.iter().chain([&dtb, &used]), files);
 
-    let cpu = start::first(board.cpus.len());
+    let cpu = start::first(board.cpus.len()).unwrap_or_else(|why| crate::refuse(why));
     // From here on, an exception in Stile panics instead of hanging.
     write_sysreg!(VBAR_EL2, vectors::base());
     if let Err(what) = setup_machine(board, cpu) {

@@ -73,7 +73,7 @@ extern "C" fn boot(magic: u32, info: u32, displacement: u32) -> ! {
     speculation::setup_first();
     idt::setup();
     // The tables may lack the boot CPU.
-    let cpu = start::first(board.tables.cpus.len() + 1);
+    let cpu = start::first(board.tables.cpus.len() + 1).unwrap_or_else(|why| crate::refuse(why));
     apic_mode::choose(board, &blob);
     if let Err(what) = timer::calibrate(board.tables.timer) {
         crate::refuse(what);
