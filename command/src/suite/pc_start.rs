@@ -19,10 +19,11 @@ use stile::emulator::{Boot, Machine as Emulated, Pc, bochs};
 use stile::programs::{PASSED, Programs};
 
 /// The tests' names, and the tests.
-pub const TESTS: [(&str, Run); 5] = [
+pub const TESTS: [(&str, Run); 6] = [
     ("firmware/pc-five-levels", five_levels_of_a_loader),
     ("firmware/pc-five-levels-uefi", five_levels_of_firmware),
     ("firmware/pc-no-execute-disable", no_execute_disable),
+    ("firmware/pc-no-memory", no_memory),
     ("firmware/pc-screen-stays", screen_stays),
     ("firmware/pc-vmx-locked", locked_vmx),
 ];
@@ -32,6 +33,23 @@ const SHORT: [&str; 2] = ["--append", "only=multiboot"];
 
 /// CR4.LA57.
 const LA57: u64 = 1 << 12;
+
+/// Firmware has no memory where Stile needs it. No emulated PC lacks it, so that the image asks for memory below one page.
+fn no_memory() -> Result<()> {
+    /// The limit of AllocatePages in `efi.S`, 4 GiB: `mov eax, 0xffffffff`, `mov [rsp + 40], rax`.
+    const LIMIT: [u8; 10] = [0xb8, 0xff, 0xff, 0xff, 0xff, 0x48, 0x89, 0x44, 0x24, 0x28];
+    let dir = tempfile::tempdir()?;
+    let image = image(dir.path(), "pc", &SHORT)?;
+    let mut bytes = fs::read(&image)?;
+    let places: Vec<usize> = bytes.windows(LIMIT.len()).enumerate().filter(|(_, code)| **code == LIMIT).map(|(at, _)| at).collect();
+    ensure!(!places.is_empty(), "the image has other code");
+    for at in places {
+        bytes[at + 1..at + 5].copy_from_slice(&0xfff_u32.to_le_bytes());
+    }
+    fs::write(&image, bytes)?;
+    let mut machine = Machine::start(dir.path(), &Firmware { cpu: AMD_V, ..PLAIN }, DISK, &image, &[])?;
+    machine.wait_for("Stile can't run here: the firmware has no memory below 4 GiB for the image")
+}
 
 /// A loader leaves CR4.LA57 set, without paging.
 fn five_levels_of_a_loader() -> Result<()> {
