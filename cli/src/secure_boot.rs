@@ -13,16 +13,22 @@ use crate::exit;
 const PROGRAM: &str = "sbsign";
 const PACKAGE: &str = "sbsigntool";
 
-/// Checks what would fail after minutes of building.
+/// Checks what would fail after minutes of building. Pipes are not read: what is read from one is gone.
 ///
 /// # Errors
-/// A file can't be read, or is of another kind, or sbsign is missing.
+/// A file can't be read or is not PEM of the expected kind, or sbsign is missing.
 pub fn check(args: &SignArgs) -> Result<()> {
     let Some((key, certificate)) = files(args) else { return Ok(()) };
     for (option, file, what, label) in
         [("--sign", key, "private key", "PRIVATE KEY-----"), ("--cert", certificate, "certificate", "CERTIFICATE-----")]
     {
-        let bytes = fs::read(file).map_err(|error| exit::usage(format!("{option}: {}: {error}", file.display())))?;
+        let refuse = |error| exit::usage(format!("{option}: {}: {error}", file.display()));
+        // Not of the open file: a FIFO's writer goes on once a reader has opened it.
+        let kind = fs::metadata(file).map_err(refuse)?.file_type();
+        if !kind.is_file() && !kind.is_dir() {
+            continue;
+        }
+        let bytes = fs::read(file).map_err(refuse)?;
         if !String::from_utf8_lossy(&bytes).contains(label) {
             return Err(exit::usage(format!(
                 "{option}: {} has no {what} in the format PEM; openssl converts other formats",
@@ -58,7 +64,7 @@ pub fn sign(args: &SignArgs, program: Vec<u8>) -> Result<Vec<u8>> {
     fs::read(&signed).context("reading the signed program")
 }
 
-/// Returns the reason for which sbsign failed: its own message, and the first error of OpenSSL's queue behind that.
+/// Returns the reason for which sbsign failed: its own message, followed by the first error in OpenSSL's queue.
 fn reason(said: &str) -> String {
     /// Lines that it prints before an error: what it is about to do, and a question for a passphrase.
     const OTHERS: [&str; 3] = ["Signing ", "warning: ", "Enter "];
@@ -110,5 +116,24 @@ mod tests {
         assert!(mistake(key, "\x30\x03").contains("db.pem has no certificate in the format PEM"));
         let folder = SignArgs { sign: Some(dir.path().to_owned()), cert: Some(dir.path().join("db.pem")) };
         assert!(check(&folder).unwrap_err().to_string().starts_with("--sign: "));
+    }
+
+    #[test]
+    fn pipes_are_left_to_sbsign() {
+        use std::io::{Read, Write};
+        use std::os::fd::AsRawFd;
+        let dir = tempfile::tempdir().unwrap();
+        let cert = dir.path().join("db.pem");
+        fs::write(&cert, "-----BEGIN CERTIFICATE-----\n").unwrap();
+        let key = "-----BEGIN PRIVATE KEY-----\n";
+        let (mut reader, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(key.as_bytes()).unwrap();
+        drop(writer);
+        let sign = Some(format!("/dev/fd/{}", reader.as_raw_fd()).into());
+        // sbsign may be missing here.
+        let _ = check(&SignArgs { sign, cert: Some(cert) });
+        let mut rest = String::new();
+        reader.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, key);
     }
 }
