@@ -9,7 +9,7 @@ use core::ops::Range;
 
 use stile_blob::{Blob, Files, Gic, Mode, OnReset, Settings, Share, Techniques, Vm};
 use stile_board::{CpuSet, MAX_VMS};
-use stile_config::boot::{Changes, NAME, Remake, VmChanges, not_removed};
+use stile_config::boot::{Changes, NAME, Remake, VMS, VmChanges, not_removed};
 use stile_config::{Look, Mistake, Mistakes, units};
 use stile_firmware::boot_files::{self, Block, File, Unread};
 use stile_firmware::configuration::BootMedium;
@@ -40,7 +40,7 @@ pub type OfVms = &'static [Change];
 /// Applies the changes that the configuration file of `medium` makes to `settings` of an image with `blob`. Returns those of the VMs.
 ///
 /// # Errors
-/// The file has mistakes, each of which is in the log; or there is no memory to read it.
+/// Firmware can't read the file or the folder `VMS`; the file has mistakes, each of which is in the log; or there is no memory to read it.
 pub fn read(medium: &BootMedium<'static>, blob: &Blob<'static>, settings: &mut Settings) -> Result<OfVms, &'static str> {
     if blob.text.is_empty() {
         log!("{NAME} is ignored: this image is signed, or was made without a configuration file");
@@ -48,7 +48,7 @@ pub fn read(medium: &BootMedium<'static>, blob: &Blob<'static>, settings: &mut S
         return Ok(&[]);
     }
     let Some(text) = medium.text else {
-        log!("{NAME} is a folder, or the medium is damaged. Without {NAME}, the image's configuration would be in force");
+        log!("{NAME} is a folder, or the medium is damaged: repair or delete it. Without it, the image's configuration is in force");
         return Err("the firmware can't read its configuration file");
     };
     let bytes = bytes_of(medium)?;
@@ -91,6 +91,10 @@ fn bytes_of(medium: &BootMedium<'static>) -> Result<&'static [u8], &'static str>
     let files = match &medium.files {
         Some(Block::At(files)) => files,
         Some(Block::Missing(size)) => return Err(no_memory(*size)),
+        Some(Block::Unreadable) => {
+            log!("{VMS} is damaged, or has too many files: repair or delete it. Without it, the image's files are in force");
+            return Err("the firmware can't read the folder with the files that its configuration file names");
+        }
         None => return Ok(&[]),
     };
     if !memory::is_taken(files) {

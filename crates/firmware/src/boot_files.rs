@@ -27,6 +27,8 @@ pub enum Block {
     At(Range<u64>),
     /// There is no block: firmware had no memory for so many bytes, nor for the files' names.
     Missing(u64),
+    /// There is no block: firmware can't read the files' folder.
+    Unreadable,
 }
 
 impl Block {
@@ -34,20 +36,25 @@ impl Block {
     pub fn range(&self) -> Option<&Range<u64>> {
         match self {
             Self::At(range) => Some(range),
-            Self::Missing(_) => None,
+            Self::Missing(_) | Self::Unreadable => None,
         }
     }
 
     /// The block by two numbers, as [`Self::words`] returns them.
     pub(crate) fn from_words(start: u64, end: u64) -> Self {
-        if start == 0 { Self::Missing(end) } else { Self::At(start..end) }
+        match (start, end) {
+            (0, 0) => Self::Unreadable,
+            (0, size) => Self::Missing(size),
+            (start, end) => Self::At(start..end),
+        }
     }
 
-    /// Start and end of the block; or 0, which is no block's address, and the number of bytes.
+    /// Start and end of the block; or 0, which is no block's address, and the number of bytes, which is 0 for an unreadable folder.
     pub(crate) fn words(&self) -> [u64; 2] {
         match *self {
             Self::At(Range { start, end }) => [start, end],
             Self::Missing(size) => [0, size],
+            Self::Unreadable => [0, 0],
         }
     }
 }
@@ -242,7 +249,9 @@ mod tests {
 
     #[test]
     fn a_block_that_is_missing_is_no_memory() {
-        for (block, range) in [(Block::At(1 << 32..1 << 33), Some(&(1 << 32..1 << 33))), (Block::Missing(1 << 40), None)] {
+        for (block, range) in
+            [(Block::At(1 << 32..1 << 33), Some(&(1 << 32..1 << 33))), (Block::Missing(1 << 40), None), (Block::Unreadable, None)]
+        {
             let [start, end] = block.words();
             assert_eq!(Block::from_words(start, end), block);
             assert_eq!(block.range(), range);

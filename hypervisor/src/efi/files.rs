@@ -14,8 +14,8 @@ use uefi_raw::{Boolean, Handle, Status};
 
 use super::{PAGE, protocol};
 
-/// Maximum number of entries of the folder that are read.
-const MOST_ENTRIES: usize = 10_000;
+/// Maximum number of entries of the folder.
+pub const MOST_ENTRIES: usize = 10_000;
 
 /// Size of firmware's description of a file, with the longest name, in words of eight bytes.
 const INFO: usize = (size_of::<FileInfo>() + 2 * (LONGEST_NAME + 1)).div_ceil(8);
@@ -95,14 +95,14 @@ impl Open {
         status == Status::SUCCESS && unsafe { ((*self.0).get_position)(self.0, &mut size) } == Status::SUCCESS && size == 0
     }
 
-    /// Whether it is a folder.
-    fn is_folder(&self) -> bool {
+    /// Whether it is a folder. `None` if firmware can't tell.
+    fn is_folder(&self) -> Option<bool> {
         let mut buffer = [0_u64; INFO];
         let mut size = size_of_val(&buffer);
         // SAFETY: firmware opened it, and the buffer has `size` bytes.
         let status = unsafe { ((*self.0).get_info)(self.0, &FileInfo::ID, &mut size, buffer.as_mut_ptr().cast()) };
         // SAFETY: the buffer is longer than the structure, aligned, and of bytes that were written; any bytes are a valid description.
-        status == Status::SUCCESS && unsafe { (*buffer.as_ptr().cast::<FileInfo>()).attribute.contains(FileAttribute::DIRECTORY) }
+        (status == Status::SUCCESS).then(|| unsafe { (*buffer.as_ptr().cast::<FileInfo>()).attribute.contains(FileAttribute::DIRECTORY) })
     }
 
     /// Whether the file system of this folder can't be written to, as on a CD-ROM.
@@ -118,18 +118,19 @@ impl Open {
         status != Status::SUCCESS || unsafe { (*buffer.0.as_ptr().cast::<FileSystemInfo>()).read_only } != Boolean::FALSE
     }
 
-    /// Calls `each` for the files of this folder that `text` names, with their names, NUL included, and lengths.
-    fn each_named(&self, text: &[u8], mut each: impl FnMut(&[u16], u64)) {
+    /// Calls `each` for the files of this folder that `text` names, with their names, NUL included, and lengths. Returns whether that are
+    /// all: false if firmware fails before the folder's end, or the folder has over [`MOST_ENTRIES`].
+    fn each_named(&self, text: &[u8], mut each: impl FnMut(&[u16], u64)) -> bool {
         // SAFETY: firmware opened the folder, which it begins to list again from there.
         let _ = unsafe { ((*self.0).set_position)(self.0, 0) };
-        for _ in 0..MOST_ENTRIES {
+        for _ in 0..=MOST_ENTRIES {
             let mut buffer = [0_u64; INFO];
             let mut size = size_of_val(&buffer);
             // SAFETY: firmware opened the folder, and the buffer has `size` bytes.
             let status = unsafe { ((*self.0).read)(self.0, &mut size, buffer.as_mut_ptr().cast()) };
-            // Firmware says again that the buffer is too small, and would never go on.
+            // Also if the buffer is too small: firmware would say so again, and never go on.
             if status != Status::SUCCESS || size < size_of::<FileInfo>() {
-                return;
+                return status == Status::SUCCESS && size == 0;
             }
             // SAFETY: firmware wrote a description of a file, whose alignment the buffer has.
             let info = unsafe { &*buffer.as_ptr().cast::<FileInfo>() };
@@ -148,6 +149,7 @@ impl Open {
                 each(with_nul, info.file_size);
             }
         }
+        false
     }
 }
 
@@ -158,15 +160,14 @@ impl Drop for Open {
     }
 }
 
-/// Reads the configuration file of the file system from which firmware loaded the program `handle`, and the files that it names, into memory
-/// up to the address `last`. `None` if there is no such file. `to`: space for the configuration file.
+/// Reads the boot medium of the program `handle`: its configuration file into `to`, and the files named there into memory up to `last`.
+/// `None` without a configuration file.
 pub fn read_medium<'t>(boot: &BootServices, handle: Handle, to: &'t mut [u8], last: u64) -> Option<BootMedium<'t>> {
     let root = Open::root(boot, handle)?;
     let file = match root.open(&nul_terminated::<{ NAME.len() + 1 }>(NAME), FileMode::READ) {
-        Ok(file) if file.is_folder() => None,
-        Ok(file) => Some(file),
+        Ok(file) if file.is_folder() == Some(false) => Some(file),
         Err(Status::NOT_FOUND) => return None,
-        Err(_) => None,
+        Ok(_) | Err(_) => None,
     };
     let length = file.and_then(|file| file.read(to));
     let to: &'t [u8] = to;
@@ -181,11 +182,23 @@ fn nul_terminated<const N: usize>(name: &str) -> [u16; N] {
     utf16
 }
 
-/// Reads the files of the folder `VMS` that `text`, the configuration file, names. Returns the memory that has them: [`boot_files`].
+/// Reads the files of the folder `VMS` that `text`, the configuration file, names. Returns the memory that has them: [`boot_files`]. `None`
+/// if there are none.
 fn read_named(boot: &BootServices, root: &Open, text: &[u8], last: u64) -> Option<Block> {
-    let folder = root.open(&nul_terminated::<{ VMS.len() + 1 }>(VMS), FileMode::READ).ok().filter(Open::is_folder)?;
+    let folder = match root.open(&nul_terminated::<{ VMS.len() + 1 }>(VMS), FileMode::READ) {
+        Ok(folder) => folder,
+        Err(Status::NOT_FOUND) => return None,
+        Err(_) => return Some(Block::Unreadable),
+    };
+    match folder.is_folder() {
+        Some(true) => {}
+        Some(false) => return None,
+        None => return Some(Block::Unreadable),
+    }
     let (mut size, mut names) = (0, 0);
-    folder.each_named(text, |_, length| (size, names) = (boot_files::room_with(size, length), boot_files::room_with(names, 0)));
+    if !folder.each_named(text, |_, length| (size, names) = (boot_files::room_with(size, length), boot_files::room_with(names, 0))) {
+        return Some(Block::Unreadable);
+    }
     if size == 0 {
         return None;
     }
@@ -193,7 +206,7 @@ fn read_named(boot: &BootServices, root: &Open, text: &[u8], last: u64) -> Optio
     let Some(block) = whole.clone().or_else(|| allocate(boot, names, last)) else { return Some(Block::Missing(size)) };
     // SAFETY: firmware allocated these pages, in its identity mapping.
     let mut files = Writer::new(unsafe { slice::from_raw_parts_mut(block.start as *mut u8, (block.end - block.start) as usize) });
-    folder.each_named(text, |name, length| {
+    let are_all = folder.each_named(text, |name, length| {
         let named = name.get(..name.len() - 1).unwrap_or(name);
         if whole.is_none() {
             files.add_unread(named, size);
@@ -201,7 +214,7 @@ fn read_named(boot: &BootServices, root: &Open, text: &[u8], last: u64) -> Optio
             files.add(named, length, |bytes| folder.open(name, FileMode::READ).is_ok_and(|file| file.read(bytes) == Some(bytes.len())));
         }
     });
-    Some(Block::At(block))
+    Some(if are_all { Block::At(block) } else { Block::Unreadable })
 }
 
 /// Allocates `size` bytes, whole pages, up to the address `last`. None at the address 0.

@@ -5,21 +5,26 @@ use uefi_raw::protocol::loaded_image::LoadedImageProtocol;
 use uefi_raw::table::boot::{AllocateType, MemoryType};
 
 use stile_firmware::boot_files::{Block, Unread, files};
+use stile_firmware::configuration::BootMedium;
 
 use super::*;
-use crate::efi::files::read_medium;
+use crate::efi::files::{MOST_ENTRIES, read_medium};
 
 /// A file of simulated firmware.
 #[derive(Clone)]
 enum File {
     /// A folder's entries, and their names.
     Folder(Vec<(&'static str, File)>),
-    /// A file's bytes, and the length that its folder gives.
+    /// A file's bytes, and its length by the directory entry.
     Bytes(Vec<u8>, u64),
     /// Firmware can't open it.
     Closed,
     /// Firmware can't read it.
     Faulty,
+    /// Firmware opens it, but can't describe it.
+    Unknown,
+    /// A folder after whose first entries firmware fails.
+    Cut(Vec<(&'static str, File)>),
 }
 
 /// An open file: its services, its content, and the position in it.
@@ -52,7 +57,7 @@ unsafe extern "efiapi" fn open(
     let letters: Vec<u16> = (0..).map(|at| unsafe { *name.add(at) }).take_while(|&letter| letter != 0).collect();
     let name = String::from_utf16(&letters).unwrap();
     // SAFETY: the folder is open.
-    let File::Folder(entries) = &unsafe { this(folder) }.file else { return Status::NOT_FOUND };
+    let (File::Folder(entries) | File::Cut(entries)) = &unsafe { this(folder) }.file else { return Status::NOT_FOUND };
     match entries.iter().find(|(other, _)| *other == name) {
         None => Status::NOT_FOUND,
         Some((_, File::Closed)) => Status::VOLUME_CORRUPTED,
@@ -78,9 +83,9 @@ unsafe fn describe(name: &str, file: &File, to: *mut c_void, room: usize) -> (St
         return (Status::BUFFER_TOO_SMALL, size);
     }
     let (length, attribute) = match file {
-        File::Folder(_) => (0, FileAttribute::DIRECTORY),
+        File::Folder(_) | File::Cut(_) => (0, FileAttribute::DIRECTORY),
         File::Bytes(_, length) => (*length, FileAttribute::empty()),
-        File::Closed | File::Faulty => (10, FileAttribute::empty()),
+        File::Closed | File::Faulty | File::Unknown => (10, FileAttribute::empty()),
     };
     // SAFETY: the buffer has room for the description and the name behind it.
     unsafe {
@@ -98,7 +103,8 @@ unsafe extern "efiapi" fn read(file: *mut FileProtocolV1, size: *mut usize, to: 
     // SAFETY: the caller gives the buffer's size.
     let size = unsafe { &mut *size };
     match &node.file {
-        File::Folder(entries) => {
+        File::Cut(entries) if node.at == entries.len() => Status::VOLUME_CORRUPTED,
+        File::Folder(entries) | File::Cut(entries) => {
             let Some((name, file)) = entries.get(node.at) else {
                 *size = 0;
                 return Status::SUCCESS;
@@ -116,11 +122,15 @@ unsafe extern "efiapi" fn read(file: *mut FileProtocolV1, size: *mut usize, to: 
             node.at += *size;
             Status::SUCCESS
         }
-        File::Closed | File::Faulty => Status::DEVICE_ERROR,
+        File::Closed | File::Faulty | File::Unknown => Status::DEVICE_ERROR,
     }
 }
 
 unsafe extern "efiapi" fn get_info(file: *mut FileProtocolV1, _: *const Guid, size: *mut usize, to: *mut c_void) -> Status {
+    // SAFETY: the file is open.
+    if matches!(unsafe { this(file) }.file, File::Unknown) {
+        return Status::DEVICE_ERROR;
+    }
     // SAFETY: the file is open, and the buffer has `size` bytes.
     unsafe {
         let (status, length) = describe("", &this(file).file, to, *size);
@@ -179,22 +189,31 @@ extern "efiapi" fn allocate_pages(_: AllocateType, _: MemoryType, count: usize, 
     Status::SUCCESS
 }
 
-/// The configuration file of a medium, and the files that it names: their names and bytes. The outer `None` if the medium has no such file.
-#[expect(clippy::type_complexity, reason = "of a test")]
-fn read_all(root: Vec<(&'static str, File)>) -> Option<(Option<Vec<u8>>, Vec<(String, Result<Vec<u8>, Unread>)>)> {
+/// Names of files, and their bytes.
+type Named = Vec<(String, Result<Vec<u8>, Unread>)>;
+
+/// Calls `work` with what is read of a medium.
+fn with_medium<T>(root: Vec<(&'static str, File)>, work: impl FnOnce(Option<&BootMedium<'_>>) -> T) -> T {
     let services = SimpleFileSystemProtocol { open_volume, ..table() };
     let mut medium = Medium { services, root: File::Folder(root) };
     let mut program = LoadedImageProtocol { device_handle: (&raw mut medium).cast(), unload: None, ..table() };
     let boot = BootServices { handle_protocol, allocate_pages, ..table() };
     let mut buffer = vec![0; TEXT];
-    let found = read_medium(&boot, (&raw mut program).cast(), &mut buffer, u64::MAX)?;
-    let block = match &found.files {
-        // SAFETY: `allocate_pages` made it.
-        Some(Block::At(range)) => unsafe { slice::from_raw_parts(range.start as *const u8, (range.end - range.start) as usize) },
-        Some(Block::Missing(_)) | None => &[],
-    };
-    let files = files(block).map(|file| (file.name.to_owned(), file.bytes.map(<[u8]>::to_vec))).collect();
-    Some((found.text.map(<[u8]>::to_vec), files))
+    work(read_medium(&boot, (&raw mut program).cast(), &mut buffer, u64::MAX).as_ref())
+}
+
+/// The configuration file of a medium, and the files that it names. The outer `None` if the medium has no such file.
+fn read_all(root: Vec<(&'static str, File)>) -> Option<(Option<Vec<u8>>, Named)> {
+    with_medium(root, |found| {
+        let found = found?;
+        let block = match &found.files {
+            // SAFETY: `allocate_pages` made it.
+            Some(Block::At(range)) => unsafe { slice::from_raw_parts(range.start as *const u8, (range.end - range.start) as usize) },
+            Some(Block::Missing(_) | Block::Unreadable) | None => &[],
+        };
+        let files = files(block).map(|file| (file.name.to_owned(), file.bytes.map(<[u8]>::to_vec))).collect();
+        Some((found.text.map(<[u8]>::to_vec), files))
+    })
 }
 
 fn bytes(of: &[u8]) -> File {
@@ -214,7 +233,7 @@ fn a_medium_has_a_configuration_and_its_files() {
 
 #[test]
 fn a_configuration_that_is_no_file_or_faulty_is_not_missing() {
-    for file in [File::Folder(vec![("x", bytes(b"x"))]), File::Closed, File::Faulty] {
+    for file in [File::Folder(vec![("x", bytes(b"x"))]), File::Closed, File::Faulty, File::Unknown] {
         assert_eq!(read_all(vec![("STILE.TOML", file)]), Some((None, vec![])));
     }
     // Longer ones are known by one byte more than the longest has.
@@ -245,4 +264,19 @@ fn files_that_change_or_fail_are_not_read() {
     entry[1] = 8;
     let entry: Vec<u8> = entry.into_iter().flat_map(u64::to_le_bytes).chain(*b"I\0m\0a\0g\0e\0\0\0").collect();
     assert_eq!(read_all(vec![("STILE.TOML", bytes(NAMES)), ("VMS", bytes(&entry))]), Some((Some(NAMES.to_vec()), vec![])));
+}
+
+#[test]
+fn a_folder_that_firmware_cannot_read_is_not_missing() {
+    let of = |vms: Option<File>| {
+        let vms = vms.map(|vms| ("VMS", vms));
+        with_medium([("STILE.TOML", bytes(NAMES))].into_iter().chain(vms).collect(), |found| found.map(|found| found.files.clone()))
+    };
+    let entries = vec![("Image", bytes(b"new")), ("other", bytes(b"o"))];
+    assert_eq!((of(None), of(Some(bytes(b"no folder"))), of(Some(File::Folder(vec![])))), (Some(None), Some(None), Some(None)));
+    for folder in [File::Closed, File::Unknown, File::Cut(vec![]), File::Cut(entries)] {
+        assert_eq!(of(Some(folder)), Some(Some(Block::Unreadable)));
+    }
+    let most = |count| File::Folder(vec![("other", bytes(b"o")); count]);
+    assert_eq!((of(Some(most(MOST_ENTRIES))), of(Some(most(MOST_ENTRIES + 1)))), (Some(None), Some(Some(Block::Unreadable))));
 }
