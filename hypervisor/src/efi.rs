@@ -14,7 +14,9 @@ use stile_config::boot::LONGEST;
 use stile_firmware::frame_buffer::{self, FrameBuffer};
 use stile_firmware::within::Within;
 use stile_firmware::{Memory, efi};
-use uefi_raw::protocol::console::{GraphicsOutputProtocol, GraphicsPixelFormat, SimpleTextOutputProtocol};
+use uefi_raw::protocol::console::{
+    GraphicsOutputModeInformation, GraphicsOutputProtocol, GraphicsOutputProtocolMode, GraphicsPixelFormat, SimpleTextOutputProtocol,
+};
 use uefi_raw::table::boot::BootServices;
 use uefi_raw::table::system::SystemTable;
 use uefi_raw::{Guid, Handle, Status, guid};
@@ -72,28 +74,37 @@ pub fn find(system: &SystemTable, guid: Guid) -> Option<*const u8> {
 }
 
 /// Returns the frame buffer of one of firmware's screens: the first that has one (UEFI Specification, 12.9 Graphics Output Protocol). If
-/// there are screens without, firmware's console says that Stile can't use them.
+/// there are only screens without one, a message on firmware's console says so.
 pub fn frame_buffer(system: &SystemTable, boot: &BootServices) -> Option<FrameBuffer> {
     let screens = handles(boot, &GraphicsOutputProtocol::GUID).iter();
     let protocols = screens.filter_map(|&screen| protocol::<GraphicsOutputProtocol>(boot, screen, &GraphicsOutputProtocol::GUID));
     // SAFETY: firmware returned the protocols, which stay valid until boot services end.
     let found = protocols.filter_map(|protocol| unsafe { of_screen(&*protocol) }).next();
-    if found.is_none() && has_screen(boot) {
+    if found.is_none() && has_screen(system, boot) {
         write_text(system, NO_FRAME_BUFFER.bytes().map(u16::from));
     }
     found
 }
 
-/// Returns the frame buffer of a screen. `None` if only firmware can draw there, or its pixels have other sizes than 32 bits.
+/// Returns the mode of a screen, and its information.
+///
+/// # Safety
+/// The protocol is firmware's, and boot services have not ended.
+unsafe fn mode(protocol: &GraphicsOutputProtocol) -> Option<(&GraphicsOutputProtocolMode, &GraphicsOutputModeInformation)> {
+    // SAFETY: a protocol's mode and information are null or valid until boot services end.
+    unsafe {
+        let mode = protocol.mode.as_ref()?;
+        Some((mode, mode.info.as_ref()?))
+    }
+}
+
+/// Returns the frame buffer of a screen. `None` if only firmware can draw there, or its pixels are not 32 bits wide.
 ///
 /// # Safety
 /// The protocol is firmware's, and boot services have not ended.
 unsafe fn of_screen(protocol: &GraphicsOutputProtocol) -> Option<FrameBuffer> {
-    // SAFETY: of a protocol, mode and information are valid until boot services end, unless there is none.
-    let (mode, info) = unsafe {
-        let mode = protocol.mode.as_ref()?;
-        (mode, mode.info.as_ref()?)
-    };
+    // SAFETY: the caller's contract.
+    let (mode, info) = unsafe { mode(protocol) }?;
     let masks = info.pixel_information;
     let is_known = match info.pixel_format {
         GraphicsPixelFormat::PIXEL_RED_GREEN_BLUE_RESERVED_8_BIT_PER_COLOR
@@ -110,12 +121,17 @@ unsafe fn of_screen(protocol: &GraphicsOutputProtocol) -> Option<FrameBuffer> {
     buffer.checked(mode.frame_buffer_size as u64).filter(|buffer| is_known && buffer.address != 0)
 }
 
-/// Whether firmware has a screen, with or without a frame buffer.
-pub fn has_screen(boot: &BootServices) -> bool {
-    let mut found = core::ptr::null_mut();
-    // SAFETY: this runs before boot services are exited, so that the table is valid.
-    let status = unsafe { (boot.locate_protocol)(&GraphicsOutputProtocol::GUID, core::ptr::null(), &mut found) };
-    status == Status::SUCCESS && !found.is_null()
+/// Whether firmware has a screen, with or without a frame buffer. The console may have the protocol on its own handle (EDK2's console
+/// splitter), also without any screen: there it counts only with a frame buffer.
+pub fn has_screen(system: &SystemTable, boot: &BootServices) -> bool {
+    handles(boot, &GraphicsOutputProtocol::GUID).iter().any(|&screen| {
+        // SAFETY: firmware returned the protocol, which stays valid until boot services end.
+        let format = |protocol: *mut GraphicsOutputProtocol| unsafe { mode(&*protocol) }.map(|(_, info)| info.pixel_format);
+        screen != system.stdout_handle
+            || protocol(boot, screen, &GraphicsOutputProtocol::GUID)
+                .and_then(format)
+                .is_some_and(|format| format != GraphicsPixelFormat::PIXEL_BLT_ONLY)
+    })
 }
 
 /// Returns the handles that have a protocol. Firmware's memory for them is never freed.
@@ -161,8 +177,8 @@ pub fn refuse(system: &SystemTable, why: &str) -> Status {
     fail(system, why)
 }
 
-/// Reports on firmware's console that [`exit`] failed, and returns to firmware. The message does not stay: firmware may have ended a part of
-/// its boot services by then, so that none but those for memory are called (UEFI Specification, EFI_BOOT_SERVICES.ExitBootServices).
+/// Reports on firmware's console that [`exit`] failed, and returns to firmware. The message does not stay: firmware may have ended a part
+/// of its boot services by then, so that none but those for memory are called (UEFI Specification, EFI_BOOT_SERVICES.ExitBootServices).
 pub fn refuse_after_exit(system: &SystemTable) -> Status {
     write_text(system, "Stile can't run here: the firmware did not end its boot services\r\n".bytes().map(u16::from));
     Status::UNSUPPORTED
@@ -174,7 +190,7 @@ pub fn fail(system: &SystemTable, why: &str) -> Status {
     write_text(system, why.bytes().chain(*b"\r\n").map(u16::from));
     // SAFETY: Stile has not started, so that boot services have not ended and their table is valid.
     let boot = unsafe { &*system.boot_services };
-    if has_screen(boot) {
+    if has_screen(system, boot) {
         // SAFETY: boot services have not ended. Stall accesses no memory of Stile's, and returns after the time.
         let _ = unsafe { (boot.stall)(READING) };
     }

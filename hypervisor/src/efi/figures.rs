@@ -142,7 +142,7 @@ fn write(root: &Open, folder: Path, document: &[u8]) -> Option<Path> {
 
 /// Shows the messages until the machine is turned off, if there is a screen; else turns it off.
 fn end(system: &SystemTable, boot: &BootServices, services: &RuntimeServices) -> ! {
-    if has_screen(boot) {
+    if has_screen(system, boot) {
         say(system, "The machine stays on, so that this can be read. It can be turned off now.\r\n");
         // SAFETY: boot services have not ended. Without a time-out, the watchdog is off.
         let _ = unsafe { (boot.set_watchdog_timer)(0, 0, 0, core::ptr::null()) };

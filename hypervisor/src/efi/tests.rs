@@ -6,12 +6,12 @@ use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use std::cell::RefCell;
 
-use uefi_raw::protocol::console::{GraphicsOutputModeInformation, GraphicsOutputProtocolMode, PixelBitmask};
+use uefi_raw::protocol::console::PixelBitmask;
 use uefi_raw::table::system::SystemTable;
 
 use super::*;
 
-/// Effects of Stile's calls, and the screens that firmware has. Services have no argument for it.
+/// Effects of Stile's calls, and the screens that firmware has. Thread-local, since services have no context argument.
 #[derive(Default)]
 struct State {
     shown: String,
@@ -53,13 +53,6 @@ extern "efiapi" fn stall(time: usize) -> Status {
     Status::SUCCESS
 }
 
-extern "efiapi" fn locate_protocol(_: *const Guid, _: *const c_void, found: *mut *mut c_void) -> Status {
-    let Some(screen) = STATE.with_borrow(|state| state.screens.first().copied()) else { return Status::NOT_FOUND };
-    // SAFETY: the caller has a place for it.
-    unsafe { *found = screen };
-    Status::SUCCESS
-}
-
 extern "efiapi" fn locate_handle_buffer(_: i32, _: *const Guid, _: *const c_void, count: *mut usize, found: *mut *mut Handle) -> Status {
     let screens = STATE.with_borrow(|state| state.screens.clone()).leak();
     // SAFETY: the caller has places for them.
@@ -75,16 +68,29 @@ extern "efiapi" fn handle_protocol(handle: Handle, _: *const Guid, found: *mut *
 }
 
 fn boot_services() -> BootServices {
-    BootServices { stall, locate_protocol, locate_handle_buffer, handle_protocol, ..table() }
+    BootServices { stall, locate_handle_buffer, handle_protocol, ..table() }
+}
+
+fn handle_of(screen: &GraphicsOutputProtocol) -> Handle {
+    (&raw const *screen).cast_mut().cast()
 }
 
 /// Calls `work` with firmware that has these screens. Returns the result, the text on its console, and the time that it waited.
 fn with<T>(screens: &[&GraphicsOutputProtocol], work: impl FnOnce(&SystemTable, &BootServices) -> T) -> (T, String, usize) {
-    let screens = screens.iter().map(|&screen| (&raw const *screen).cast_mut().cast()).collect();
+    with_console(core::ptr::null_mut(), screens, work)
+}
+
+/// Calls `work` as [`with`] does, with a handle of the console.
+fn with_console<T>(
+    stdout_handle: Handle,
+    screens: &[&GraphicsOutputProtocol],
+    work: impl FnOnce(&SystemTable, &BootServices) -> T,
+) -> (T, String, usize) {
+    let screens = screens.iter().map(|&screen| handle_of(screen)).collect();
     STATE.replace(State { screens, ..State::default() });
     let mut console = SimpleTextOutputProtocol { output_string, ..table() };
     let mut boot = boot_services();
-    let system = SystemTable { stdout: &mut console, boot_services: &mut boot, ..SystemTable::default() };
+    let system = SystemTable { stdout_handle, stdout: &mut console, boot_services: &mut boot, ..SystemTable::default() };
     // SAFETY: the table is valid.
     let result = work(&system, unsafe { &*system.boot_services });
     let state = STATE.take();
@@ -130,6 +136,21 @@ fn any_screen_with_a_frame_buffer_is_found() {
     assert_eq!(of(&[&rgb, &words]), (Some(0x3000_0000), String::new()));
     assert_eq!(of(&[&blt_only, &packed, &no_mode, &absent, &words, &rgb]), (Some(0x2000_0000), String::new()));
     assert_eq!(of(&[&packed, &blt_only]), (None, NO_FRAME_BUFFER.to_owned()));
+}
+
+#[test]
+fn a_console_without_a_screen_is_none() {
+    let (console, blt_only, rgb) = (screen(0, BLT_ONLY, [0; 4]), screen(0, BLT_ONLY, [0; 4]), screen(0x3000_0000, RGB, [0; 4]));
+    let of = |console: &GraphicsOutputProtocol, screens: &[&GraphicsOutputProtocol]| {
+        let (_, _, stalled) = with_console(handle_of(console), screens, |system, _| fail(system, "why"));
+        let (_, shown, _) = with_console(handle_of(console), screens, frame_buffer);
+        (stalled > 0, shown)
+    };
+    assert_eq!(of(&console, &[&console]), (false, String::new()));
+    assert_eq!(of(&console, &[&console, &blt_only]), (true, NO_FRAME_BUFFER.to_owned()));
+    assert_eq!(of(&console, &[&console, &rgb]), (true, String::new()));
+    // The console splitter's, if it copies a screen's frame buffer.
+    assert_eq!(of(&rgb, &[&rgb]), (true, String::new()));
 }
 
 #[test]
