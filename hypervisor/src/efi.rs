@@ -73,13 +73,13 @@ pub fn find(system: &SystemTable, guid: Guid) -> Option<*const u8> {
     tables.iter().find(|table| table.vendor_guid == guid).map(|table| table.vendor_table.cast::<u8>().cast_const())
 }
 
-/// Returns the frame buffer of one of firmware's screens: the first that has one (UEFI Specification, 12.9 Graphics Output Protocol). If
-/// there are only screens without one, a message on firmware's console says so.
-pub fn frame_buffer(system: &SystemTable, boot: &BootServices) -> Option<FrameBuffer> {
+/// Returns the frame buffer of one of firmware's screens: the first that has one (UEFI Specification, 12.9 Graphics Output Protocol) that
+/// `accepts` takes. If there are only screens without one, a message on firmware's console says so.
+pub fn frame_buffer(system: &SystemTable, boot: &BootServices, accepts: impl Fn(&FrameBuffer) -> bool) -> Option<FrameBuffer> {
     let screens = handles(boot, &GraphicsOutputProtocol::GUID).iter();
     let protocols = screens.filter_map(|&screen| protocol::<GraphicsOutputProtocol>(boot, screen, &GraphicsOutputProtocol::GUID));
     // SAFETY: firmware returned the protocols, which stay valid until boot services end.
-    let found = protocols.filter_map(|protocol| unsafe { of_screen(&*protocol) }).next();
+    let found = protocols.filter_map(|protocol| unsafe { of_screen(&*protocol) }).find(accepts);
     if found.is_none() && has_screen(system, boot) {
         write_text(system, NO_FRAME_BUFFER.bytes().map(u16::from));
     }

@@ -123,7 +123,7 @@ const BLT_ONLY: GraphicsPixelFormat = GraphicsPixelFormat::PIXEL_BLT_ONLY;
 #[test]
 fn any_screen_with_a_frame_buffer_is_found() {
     let of = |screens: &[&GraphicsOutputProtocol]| {
-        let (found, shown, _) = with(screens, frame_buffer);
+        let (found, shown, _) = with(screens, |system, boot| frame_buffer(system, boot, |_| true));
         (found.map(|found| found.address), shown)
     };
     let blt_only = screen(0, BLT_ONLY, [0; 4]);
@@ -136,6 +136,13 @@ fn any_screen_with_a_frame_buffer_is_found() {
     assert_eq!(of(&[&rgb, &words]), (Some(0x3000_0000), String::new()));
     assert_eq!(of(&[&blt_only, &packed, &no_mode, &absent, &words, &rgb]), (Some(0x2000_0000), String::new()));
     assert_eq!(of(&[&packed, &blt_only]), (None, NO_FRAME_BUFFER.to_owned()));
+    let accepted = |not: u64| {
+        let (found, shown, _) = with(&[&rgb], |system, boot| frame_buffer(system, boot, |buffer| buffer.address != not));
+        (found.is_some(), shown)
+    };
+    assert_eq!((accepted(1), accepted(0x3000_0000)), ((true, String::new()), (false, NO_FRAME_BUFFER.to_owned())));
+    let not_first = with(&[&words, &rgb], |system, boot| frame_buffer(system, boot, |buffer| buffer.address > 0x2000_0000)).0;
+    assert_eq!(not_first.map(|found| found.address), Some(0x3000_0000));
 }
 
 #[test]
@@ -143,7 +150,7 @@ fn a_console_without_a_screen_is_none() {
     let (console, blt_only, rgb) = (screen(0, BLT_ONLY, [0; 4]), screen(0, BLT_ONLY, [0; 4]), screen(0x3000_0000, RGB, [0; 4]));
     let of = |console: &GraphicsOutputProtocol, screens: &[&GraphicsOutputProtocol]| {
         let (_, _, stalled) = with_console(handle_of(console), screens, |system, _| fail(system, "why"));
-        let (_, shown, _) = with_console(handle_of(console), screens, frame_buffer);
+        let (_, shown, _) = with_console(handle_of(console), screens, |system, boot| frame_buffer(system, boot, |_| true));
         (stalled > 0, shown)
     };
     assert_eq!(of(&console, &[&console]), (false, String::new()));

@@ -102,7 +102,7 @@ unsafe extern "efiapi" fn efi_main(handle: Handle, system: &SystemTable, image: 
     if let Some(pci) = tables.as_mut().and_then(|tables| tables.pci.as_mut()) {
         pci.windows = pci_windows(boot, &memory);
     }
-    let (time, screen) = (time(system), frame_buffer(system, boot));
+    let (time, screen) = (time(system), frame_buffer(system, boot, |_| true));
     // SAFETY: `allocate` reserved these bytes, and nothing else refers to them.
     let text = unsafe { slice::from_raw_parts_mut(room.text as *mut u8, TEXT) };
     let set_variable = figures::deliver(system, boot, handle, text);
@@ -178,7 +178,8 @@ fn time(system: &SystemTable) -> Option<u64> {
     if status == Status::SUCCESS { efi::seconds(now.year, fields, offset) } else { None }
 }
 
-/// Allocates memory for an image of `size` bytes, the device tree, the memory map and the configuration file. `None` if firmware has too little.
+/// Allocates memory for an image of `size` bytes, the device tree, the memory map and the configuration file. `None` if firmware has too
+/// little.
 fn allocate(boot: &BootServices, size: u64) -> Option<Room> {
     let image = size.next_multiple_of(PAGE);
     let all = BLOCK + image + TREE + (MAP + TEXT.next_multiple_of(PAGE as usize)) as u64;

@@ -74,7 +74,8 @@ unsafe extern "C" fn efi_main(handle: Handle, system: &SystemTable, image: u64) 
         Ok(tables) => tables,
         Err(what) => return refuse(system, what),
     };
-    let frame_buffer = frame_buffer(system, boot);
+    let ram = board::ram(efi::entries(map, descriptor));
+    let frame_buffer = frame_buffer(system, boot, |buffer| board::is_apart(buffer, &ram));
     // SAFETY: nothing refers to the buffer yet, and nothing writes to it later.
     let text: &'static mut [u8] = unsafe { &mut *TEXT_BUFFER.0.get() };
     let set_variable = figures::deliver(system, boot, handle, text);
@@ -87,6 +88,7 @@ unsafe extern "C" fn efi_main(handle: Handle, system: &SystemTable, image: u64) 
         RUNTIME.set(runtime);
     }
     let ram = board::ram(efi::entries(map, descriptor));
+    // This map may have more RAM than the one by which the screen was chosen.
     let frame_buffer = frame_buffer.filter(|buffer| board::is_apart(buffer, &ram));
     BOARD.set(Board { ram, tables, trampoline, frame_buffer, medium });
     // SAFETY: boot services have ended, and the image is at this address.
