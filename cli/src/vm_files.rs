@@ -156,7 +156,8 @@ fn can_be_on_fat(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Checks that Stile can unpack a kernel at boot, and that the memory for its segments is bounded. Other mistakes are reported for the copy in the image.
+/// Checks that Stile can unpack a kernel at boot, and that the memory for its segments is bounded. Other mistakes are reported for the copy
+/// in the image.
 fn check_kernel(arch: Arch, named: &Named<'_>, bytes: &[u8]) -> Result<()> {
     let refuse = |error: &dyn std::fmt::Display| named.refuse(&format!("{error}; without --files, the image has it"));
     let kernel = match arch {
@@ -170,7 +171,7 @@ fn check_kernel(arch: Arch, named: &Named<'_>, bytes: &[u8]) -> Result<()> {
     kernel.map_or(Ok(()), |kernel| check_copies(&kernel, |bytes| medium.offset_of(bytes).is_some())).map_err(|error| refuse(&error))
 }
 
-/// A PC with a VM's memory and no more than a kernel.
+/// Describes a PC with the VM's memory and a kernel only.
 fn guest(vm: &VmConfig) -> Guest<'_> {
     Guest {
         kernel_name: "",

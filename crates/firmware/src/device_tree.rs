@@ -295,6 +295,11 @@ mod tests {
         assert_eq!(extend(&to[..length], [].into_iter(), None, None, &mut [0; 4096]), Some(length));
         assert_eq!(configuration::read(&fdt), Some(BootMedium { text: Some(b"# text"), files: Some(Block::At(1 << 32 | 5..1 << 33)) }));
         assert_eq!(configuration::read(&parse(&old).unwrap()), None);
+        for medium in [BootMedium { text: None, files: None }, BootMedium { text: Some(b""), files: Some(Block::Unreadable) }] {
+            let mut to = [0; 4096];
+            extend(&old, [].into_iter(), None, Some(&medium), &mut to).unwrap();
+            assert_eq!(configuration::read(&parse(&to).unwrap()), Some(medium));
+        }
         for room in 0..length {
             assert_eq!(
                 extend(

@@ -77,7 +77,8 @@ fn divisor(spcr: &[u8], space: Space) -> Option<u16> {
         // 0: as firmware has set it.
         _ => None,
     })?;
-    // "PCI Device ID" is all ones unless it is a PCI function, whose clock may be another in ports, too.
+    // "PCI Device ID": all ones unless it is a PCI function, whose clock may be another in ports, too. 0 counts as none: firmware may leave
+    // unused fields clear.
     let is_pci = u16_at(spcr, 64).is_some_and(|id| !matches!(id, 0 | u16::MAX));
     let clock = since(3, 76).or((space == Space::Ports && !is_pci).then_some(CLOCK))?;
     let rate = u64::from(rate) * 16;
@@ -88,7 +89,7 @@ fn divisor(spcr: &[u8], space: Space) -> Option<u16> {
 /// speeds.
 pub fn of_dbg2(dbg2: &[u8], accepts: impl Fn(&Port) -> bool) -> Option<Port> {
     const SERIAL: u16 = 0x8000;
-    /// Length of the table without devices, and of a device without what its offsets lead to.
+    /// Lengths of the fixed parts of the table and of a device.
     const TABLE: usize = 44;
     const DEVICE: usize = 22;
     let mut rest = dbg2.get((u32_at(dbg2, 36)? as usize).max(TABLE)..)?;
@@ -115,7 +116,7 @@ fn uart(kind: u16, registers: &[u8]) -> Option<Port> {
     const MEMORY: u8 = 0;
     const PORTS: u8 = 1;
     const DOUBLE_WORDS: u8 = 3;
-    // "Register Bit Width" and "Access Size", whose 0 leaves it open; from 5 on it has no meaning.
+    // "Register Bit Width" and "Access Size": 0 is undefined; values from 5 on are reserved.
     let (space, bits, access, address) = (u8_at(registers, 0)?, u8_at(registers, 1)?, u8_at(registers, 3)?, u64_at(registers, 4)?);
     let space = match space {
         MEMORY => Space::Memory,

@@ -124,8 +124,8 @@ pub fn remake<'a>(vm: &Vm<'a>, files: Files<'a>, request: &Request<'a, '_>) -> R
     }
 }
 
-/// Checks that the segments of an unpacked kernel, which are copied, are no more bytes than the kernel: an ELF file may have the same bytes in
-/// several, and [`memory_to_unpack`] counts them once. `is_in_file`: whether bytes are a part of the file as it is on the medium.
+/// Checks that the segments of an unpacked kernel, which are copied, are no more bytes than the kernel: an ELF file may have the same bytes
+/// in several, and [`memory_to_unpack`] counts them once. `is_in_file` returns whether bytes lie in the file on the medium and need no copy.
 ///
 /// # Errors
 /// See [`RemakeError`].

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use stile_firmware::arm_tables::ArmTables;
 use stile_firmware::boot_files::Block;
-use stile_firmware::configuration::BootMedium;
+use stile_firmware::configuration::{self, BootMedium};
 use stile_firmware::described::describe;
 use stile_firmware::frame_buffer::FrameBuffer;
 use stile_firmware::ram::ram;
@@ -150,7 +150,7 @@ fn efi(bytes: &[u8]) {
     reach("tree");
     let found: Vec<Range<u64>> =
         tree.memory_reservations().map(|entry| entry.address()..entry.address().saturating_add(entry.size())).collect();
-    assert!(stile_firmware::configuration::read(&tree).is_some());
+    assert_eq!(configuration::read(&tree).and_then(|medium| medium.text), Some(&b"[[vm]]"[..]));
     let wanted: Vec<_> = reserved.collect();
     assert!(found.ends_with(&wanted), "{found:x?} {wanted:x?}");
     if !is_tree {

@@ -1,8 +1,8 @@
-// Refusal of a PC without memory for the image, at which no Rust code of it can run: as `efi::refuse`. A test of the developer's machine
-// calls it, too.
+// Reports that there is no memory for the image: no Rust code can run yet. Stays for 15 s, with or without a screen. A host test calls it,
+// too.
 
 .set READING, 15000000              // microseconds, as in `efi`
-// Of the system table, of its console (EFI_SIMPLE_TEXT_OUTPUT_PROTOCOL), and of boot services.
+// Offsets in the system table, EFI_SIMPLE_TEXT_OUTPUT_PROTOCOL and boot services.
 .set CONSOLE_OUT, 0x40
 .set BOOT_SERVICES, 0x60
 .set OUTPUT_STRING, 0x8
