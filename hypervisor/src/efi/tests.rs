@@ -167,18 +167,3 @@ fn a_refusal_stays_on_every_screen() {
     assert_eq!(with(&[&blt_only], |system, _| refuse(system, "why")), (Status::UNSUPPORTED, message.clone(), READING));
     assert_eq!(with(&[], |system, _| refuse(system, "why")), (Status::UNSUPPORTED, message, 0));
 }
-
-#[cfg(target_arch = "x86_64")]
-core::arch::global_asm!(include_str!("../arch/x86_64/efi_no_memory.S"));
-
-#[cfg(target_arch = "x86_64")]
-#[test]
-fn a_pc_without_memory_for_the_image_says_so() {
-    unsafe extern "efiapi" {
-        fn efi_no_memory(system: &SystemTable);
-    }
-    // SAFETY: the system table is valid.
-    let (_, shown, stalled) = with(&[], |system, _| unsafe { efi_no_memory(system) });
-    assert_eq!(shown, "Stile can't run here: the firmware has no memory below 4 GiB for the image\r\n");
-    assert_eq!(stalled, READING);
-}

@@ -1,5 +1,4 @@
-// Reports that there is no memory for the image: no Rust code can run yet. Stays for 15 s, with or without a screen. A host test calls it,
-// too.
+// Reports that there is no memory for the image: no Rust code can run yet. Stays for 15 s, with or without a screen.
 
 .set READING, 15000000              // microseconds, as in `efi`
 // Offsets in the system table, EFI_SIMPLE_TEXT_OUTPUT_PROTOCOL and boot services.
