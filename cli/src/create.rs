@@ -80,7 +80,7 @@ pub fn run(args: &CreateArgs) -> Result<u8> {
 
     connection.set_patience(Some(PATIENCE))?;
     let task = Task::start(format!("sending {} KiB to {}", size.div_ceil(1024), args.machine));
-    connection.send(&Request::Create { guest: Box::new(guest), package: file.path().to_owned(), memory: vm.memory })?;
+    connection.send(&Request::Create { guest: Box::new(guest), package: file.path().to_owned(), memory: vm.memory + vm.disk_memory() })?;
     loop {
         match connection.receive()? {
             Reply::Progress { done, all } => task.percent(done as f64 * 100.0 / all.max(1) as f64),

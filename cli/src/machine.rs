@@ -13,6 +13,7 @@ use crate::budget::Budget;
 use crate::config::served::{CONSOLE, FS, NET, VSOCK};
 use crate::config::{Arch, InitrdSource, KernelSource, MachineConfig, Mistake, Mistakes, Place, VmConfig};
 use crate::debian::{self, Freshness};
+use crate::disk::in_memory::MemoryDisk;
 use crate::image::{self, Format, Image, Seed, VmFiles, VmPlan};
 use crate::initramfs::{self, Marks, Task};
 use crate::session::{Guest, System};
@@ -52,6 +53,8 @@ struct Files {
     bootargs: String,
     /// Kernels of domains.
     domains: Vec<Vec<u8>>,
+    /// Contents of disks in memory.
+    disks: Vec<Vec<u8>>,
     system: Option<System>,
     /// If the kernel is a Stile: its VMs.
     inner: Vec<Guest>,
@@ -221,7 +224,13 @@ fn plans_at_hand(config: &MachineConfig) -> Result<Vec<Option<VmPlan>>> {
 }
 
 fn plan(arch: Arch, vm: &VmConfig, files: &Files, seed: Seed) -> Result<VmPlan> {
-    let files = VmFiles { kernel: &files.kernel, initrd: files.initrd.as_deref(), bootargs: &files.bootargs, domains: &files.domains };
+    let files = VmFiles {
+        kernel: &files.kernel,
+        initrd: files.initrd.as_deref(),
+        bootargs: &files.bootargs,
+        domains: &files.domains,
+        disks: &files.disks,
+    };
     image::plan_for(arch, vm, &files, seed).map_err(classify)
 }
 
@@ -331,6 +340,9 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
             if let (KernelSource::Debian(which), false) = (&vm.kernel, vm.functions.is_empty() && vm.served.is_empty()) {
                 archive.extend(initramfs::with_drivers(&debian::drivers(arch, *which, freshness)?));
             }
+            if let (KernelSource::Debian(which), false) = (&vm.kernel, vm.memory_disks.is_empty()) {
+                archive.extend(initramfs::with_memory_disks(&debian::memory_disk_modules(arch, *which, freshness)?));
+            }
             let folders: Vec<_> = vm.all_folders().cloned().collect();
             if !folders.is_empty() || vm.served.iter().any(|served| served.device == FS) {
                 let modules = match &vm.kernel {
@@ -386,7 +398,8 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
         system = Some(System { marks, command: true, size: options.terminal.1 });
     }
     let domains = vm.domains.iter().map(|domain| read(&domain.kernel)).collect::<Result<_>>()?;
-    Ok(Files { kernel, initrd, bootargs, domains, system, inner })
+    let disks = vm.memory_disks.iter().map(MemoryDisk::read).collect::<Result<_>>()?;
+    Ok(Files { kernel, initrd, bootargs, domains, disks, system, inner })
 }
 
 /// Minimum memory of a VM that contains another one: kernel and system are in memory twice while the VM

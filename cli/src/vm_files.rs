@@ -1,4 +1,4 @@
-//! Kernels and initial RAM file systems of VMs as files of a stick, which its user can replace (docs/stick.md).
+//! Kernels, initial RAM file systems and disks in memory of VMs as files of a stick, which its user can replace (docs/stick.md).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +26,7 @@ pub struct VmFile {
     pub bytes: Vec<u8>,
 }
 
-/// A kernel or an initial RAM file system that the configuration names.
+/// A kernel, an initial RAM file system or a disk in memory that the configuration names.
 struct Named<'c> {
     vm: &'c VmConfig,
     path: &'c Path,
@@ -60,7 +60,8 @@ pub fn of<'c>(config: &'c MachineConfig, text: &str) -> Result<(Vec<VmFile>, Vec
             KernelSource::File(path) => Some((path, true)),
             KernelSource::Debian(_) | KernelSource::Disk | KernelSource::Stile(_) => None,
         };
-        for (path, is_kernel) in kernel.into_iter().chain(initrd) {
+        let disks = vm.memory_disks.iter().map(|disk| (&disk.file, false));
+        for (path, is_kernel) in kernel.into_iter().chain(initrd).chain(disks) {
             let name = path.file_name().and_then(|name| name.to_str());
             let name = name.ok_or_else(|| exit::usage(format!("{}: the name of {} is not UTF-8: rename it", vm.name, path.display())))?;
             all.push(Named { vm, path, name, is_kernel });
@@ -187,6 +188,7 @@ fn guest(vm: &VmConfig) -> Guest<'_> {
         gic: vm.gic,
         domains: &[],
         seed: None,
+        disks: &[],
     }
 }
 
@@ -223,7 +225,7 @@ mod tests {
         let text = [
             vm("a", "kernel = \"sub/größe Image.gz\"\ninitrd = \"initrd\""),
             vm("b", "kernel = \"sub/größe Image.gz\""),
-            vm("c", "kernel = \"debian\""),
+            vm("c", "kernel = \"debian\"\n[[vm.disk]]\nfile = \"sub/data.img\"\nin_memory = true"),
         ];
         let zipped = {
             use std::io::Write;
@@ -232,8 +234,9 @@ mod tests {
             zipped.finish().unwrap()
         };
         let length = zipped.len();
-        let (files, left_out) = result(&text.concat(), &[("sub/größe Image.gz", &zipped), ("initrd", &[1; 7])]).unwrap();
-        assert_eq!(files, [("größe Image.gz".to_owned(), length), ("initrd".to_owned(), 7)]);
+        let (files, left_out) =
+            result(&text.concat(), &[("sub/größe Image.gz", &zipped), ("initrd", &[1; 7]), ("sub/data.img", &[2; 512])]).unwrap();
+        assert_eq!(files, [("größe Image.gz".to_owned(), length), ("initrd".to_owned(), 7), ("data.img".to_owned(), 512)]);
         assert!(left_out.is_empty());
     }
 

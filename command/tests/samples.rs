@@ -49,7 +49,7 @@ fn samples(page: &str) -> Vec<String> {
     blocks
 }
 
-/// Makes what a configuration names: kernels, initial RAM file systems, machines of a Stile in a VM, and folders.
+/// Makes what a configuration names: kernels, initial RAM file systems, disks in memory, machines of a Stile in a VM, and folders.
 fn provide(sandbox: &Sandbox, text: &str) {
     for folder in text.lines().filter_map(|line| line.strip_prefix("folder = \"")?.split('"').next()) {
         fs::create_dir(sandbox.path(folder)).expect("a folder");
@@ -57,6 +57,9 @@ fn provide(sandbox: &Sandbox, text: &str) {
     let values = |key: &'static str| text.lines().filter_map(move |line| line.trim().strip_prefix(key)?.split('"').next());
     for initrd in values("initrd = \"").filter(|word| !["busybox", "none"].contains(word)) {
         fs::write(sandbox.path(initrd), [1; 100]).expect("a file");
+    }
+    for disk in values("file = \"").filter(|_| text.contains("in_memory = true")) {
+        fs::write(sandbox.path(disk), [1; 512]).expect("a file");
     }
     let words = values("kernel = \"");
     for word in words.filter(|word| !word.starts_with("debian") && *word != "stile") {

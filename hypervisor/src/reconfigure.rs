@@ -4,12 +4,14 @@
 
 use alloc::borrow::ToOwned;
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use stile_blob::{Blob, Files, Gic, Mode, OnReset, Settings, Share, Techniques, Vm};
 use stile_board::{CpuSet, MAX_VMS};
 use stile_config::boot::{Changes, NAME, Remake, VMS, VmChanges, not_removed};
+use stile_config::draft::Given;
 use stile_config::{Look, Mistake, Mistakes, units};
 use stile_firmware::boot_files::{self, Block, File, Unread};
 use stile_firmware::configuration::BootMedium;
@@ -125,7 +127,7 @@ fn apply(
     let vms: Vec<&str> = blob.vms.clone().map(|vm| vm.name).collect();
     match Changes::read(NAME, text, (blob.text, &vms), cpus, &names) {
         Ok(changes) => {
-            let mut used = changes.remakes.iter().flat_map(|remake| remake.kernel.iter().chain(remake.initrd.iter().flatten())).peekable();
+            let mut used = changes.remakes.iter().flat_map(Remake::files).peekable();
             let is_used = used.peek().is_some();
             used.filter_map(|used| files.iter().find(|file| file.name == used.value)).try_for_each(check_read)?;
             let bytes = if is_used { bytes } else { &[] };
@@ -235,6 +237,7 @@ fn added(remake: &Remake, blob: &Blob<'static>) -> Result<Vm<'static>, &'static 
         memory: 0,
         ram_base: 0,
         firmware: 0,
+        disks: heapless::Vec::new(),
         vcpus: 1,
         topology: None,
         class: None,
@@ -257,11 +260,14 @@ fn added(remake: &Remake, blob: &Blob<'static>) -> Result<Vm<'static>, &'static 
 /// Rebuilds a VM. Returns it with the bytes that are new.
 fn made(vm: &Vm<'static>, new: &Remake, of_image: Files<'static>, files: &[File<'static>]) -> Result<(Vm<'static>, Vec<u8>), RemakeError> {
     let bootargs = |line: Option<&str>| line.map_or_else(|| Some(new.append.new.clone()), |line| new.append.apply(line));
+    let disk = |given: &Option<Given<String>>| given.as_ref().and_then(|given| find(&given.value, files)).map(|(_, bytes)| bytes);
+    let disks: Vec<Option<&[u8]>> = new.disks.iter().map(disk).collect();
     let request = Request {
         is_pc: Arch::HAS_PCS,
         kernel: kernel(new, files),
         initrd: new.initrd.as_ref().map(|given| given.as_ref().and_then(|given| find(&given.value, files)).map(|(_, bytes)| bytes)),
         has_initrd: new.has_initrd,
+        disks: &disks,
         memory: new.memory.as_ref().map(|given| given.value),
         vcpus: new.vcpus.as_ref().map(|given| given.value),
         bootargs: &bootargs,
@@ -296,6 +302,7 @@ fn mistake(new: &Remake, error: &RemakeError) -> Mistake {
         RemakeError::Bootargs => new.append.place.as_ref(),
         RemakeError::Vcpus(_) => new.vcpus.as_ref().map(|given| &given.place),
         RemakeError::Plan(_) => kernel.or(memory),
+        RemakeError::Image { number, .. } => new.disks.get(*number).and_then(Option::as_ref).map(|given| &given.place),
         _ => None,
     };
     Mistake::new(place.unwrap_or(&new.place).clone(), format!("{}: {error}", new.name))

@@ -239,6 +239,7 @@ pub fn archive_of(client: &[u8], probe: &[u8], probes: &[ProbeVm]) -> Result<Vec
     let mut vms = Vec::new();
     for ProbeVm { name, vcpus, bootargs } in probes {
         let tree = dtb::build(&Description {
+            disks: Vec::new(),
             el2: false,
             memory: probe::MEMORY,
             vcpus: *vcpus,

@@ -118,7 +118,7 @@ struct Run {
 fn run_all(request: &Request<'_>, hypervisor: &Hypervisor, operations: &[Operation], iterations: u32) -> Result<under_stile::Output> {
     let needs = operations.first().context("unknown operation")?.needs;
     let bootargs = probe::arguments(operations, iterations);
-    let files = VmFiles { kernel: request.probe, initrd: None, bootargs: &bootargs, domains: &[] };
+    let files = VmFiles { kernel: request.probe, initrd: None, bootargs: &bootargs, domains: &[], disks: &[] };
     // Direct IPIs, the gate and the timer that notifies are disabled by default. These operations are measured one by one.
     let techniques = match operations.first().map(|operation| operation.name) {
         Some("ipi_direct") => Techniques { ipi: IpiAccess::Direct, ..request.techniques },

@@ -63,7 +63,7 @@ pub fn measure(tools: &Tools, cpu: &str, progress: &dyn Fn(String)) -> Result<Bo
         let mut config = l1::debian(1, MEMORY);
         config.techniques.nested = Nested::Nv2;
         let bootargs = client_boot_arguments("loglevel=4", names);
-        run(config, &VmFiles { kernel: &kernel, initrd: Some(&archive), bootargs: &bootargs, domains: &[] })
+        run(config, &VmFiles { kernel: &kernel, initrd: Some(&archive), bootargs: &bootargs, domains: &[], disks: &[] })
     };
     progress("Debian as L2".into());
     let with = l1(&names)?;

@@ -101,7 +101,7 @@ fn kvm(host: L0, request: &Request<'_>, cpus: u8, operations: &[Operation], para
         names.push(format!("syscalls={ITERATIONS}"));
     }
     let (kernel, bootargs) = (debian_kernel()?, client_boot_arguments(parameters, &vec![names; rounds].concat()));
-    let files = VmFiles { kernel: &kernel, initrd: Some(&initrd), bootargs: &bootargs, domains: &[] };
+    let files = VmFiles { kernel: &kernel, initrd: Some(&initrd), bootargs: &bootargs, domains: &[], disks: &[] };
     host.run(request.tools, request.cpu, debian(cpus.into(), MEMORY), &files, Until::ItEnds)
 }
 
@@ -116,7 +116,7 @@ fn xen(host: L0, request: &Request<'_>, cpus: u8, operations: &[Operation]) -> R
     };
     let domains = [request.tools.probe.clone()];
     let config = VmConfig { kernel: KernelSource::Debian(DebianKernel::Xen), domains: vec![domain], ..debian(cpus.into(), MEMORY) };
-    let files = VmFiles { kernel: &xen, initrd: None, bootargs: XEN_PARAMETERS, domains: &domains };
+    let files = VmFiles { kernel: &xen, initrd: None, bootargs: XEN_PARAMETERS, domains: &domains, disks: &[] };
     // The domain's end is not Xen's.
     let is_over = |console: &[u8]| probe::is_over(console, operations);
     let output = host.run(request.tools, request.cpu, config, &files, Until::Said(&is_over))?;

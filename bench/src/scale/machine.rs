@@ -74,7 +74,7 @@ pub fn measure(tools: &Tools<'_>, size: Machine, needs: Needs, operations: &[Ope
         _ if is_broadcast || is_quiet(size.cpus, needs) => ENDS,
         _ => busy(platform.arch),
     };
-    let files = |index| VmFiles { kernel: &tools.probe, initrd: None, bootargs: arguments(index), domains: &[] };
+    let files = |index| VmFiles { kernel: &tools.probe, initrd: None, bootargs: arguments(index), domains: &[], disks: &[] };
     let files: Vec<_> = (0..config.vms.len()).map(files).collect();
     let plugin = tools.plugin.as_deref().map(|path| Plugin { path, sharing: true });
     let is_over = |console: &[u8]| probe::is_over(console, operations);

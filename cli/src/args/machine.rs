@@ -76,9 +76,10 @@ pub struct MachineArgs {
     /// The emulated machine's memory; by default it is enough for the VMs.
     #[arg(long, value_name = "SIZE")]
     pub machine_memory: Option<String>,
-    /// A disk of the VM's: an image in the format qcow2, or raw with `,format=raw`; can be given several times. Without a kernel, the VM
+    /// A disk of the VM's: an image in the format qcow2, or raw with `,format=raw`; can be given several times. With `,in-memory` the VM has
+    /// a copy of a raw image in its memory, and its changes are lost. Without a kernel, the VM
     /// starts the system on the first one; --exec then runs in that system. With `,served`, another VM serves it, which is added.
-    #[arg(long, value_name = "FILE[,readonly][,format=raw][,served]", value_parser = Drive::parse)]
+    #[arg(long, value_name = "FILE[,readonly][,format=raw][,served][,in-memory]", value_parser = Drive::parse)]
     pub disk: Vec<Drive>,
     /// A network of the VM's: through the emulator, with ports of this machine that lead to the VM's; or between VMs. With `,served`,
     /// another VM serves it, which is added.
@@ -137,7 +138,7 @@ impl MachineArgs {
         let cpus_for_vcpus = self.vcpus.filter(|vcpus| alone && self.cpus.is_none() && (1..=stile_board::MAX_VCPUS as i64).contains(vcpus));
         let cpus_for_vcpus = cpus_for_vcpus.map(|vcpus| (vcpus + i64::from(self.is_served())).min(self.most_cpus()));
         // A disk has its own kernel.
-        let from_disk = self.kernel.is_none() && !self.disk.is_empty();
+        let from_disk = self.kernel.is_none() && self.disk.iter().any(|disk| !disk.in_memory);
         // Debian's newest kernel has no file system for shared folders.
         let arch = Arch::ALL.into_iter().find(|arch| self.arch.as_deref() == Some(arch.name())).unwrap_or_default();
         let with_folders = DebianKernel::with_folders(arch, false).next().filter(|_| !self.share.is_empty());

@@ -36,6 +36,13 @@ pub fn explain(machine: &MachineConfig, index: usize) -> Vec<(&'static str, Stri
         ("folder", format!("/mnt/{}: {path} (tag {}{read_only}{others}), QEMU's virtio-9p at ", folder.tag, folder.tag))
     });
     let devices = std::iter::repeat_n(("PCI function", String::new()), named).chain(disks).chain(networks).chain(folders);
+    let in_memory = vm.memory_disks.iter().enumerate().map(|(number, disk)| {
+        let size = units::rounded_size(disk.size);
+        (
+            "disk",
+            format!("/dev/pmem{number}: {} (raw, {size}), a copy in the VM's memory, without exits; changes are lost", disk.file.display()),
+        )
+    });
     let mut facts = Vec::new();
     for (number, (function, (name, device))) in (1..).zip(vm.functions.iter().zip(devices)) {
         facts.push((name, format!("{device}{function}, assigned: it is this VM's alone. The guest finds it at 0000:00:{number:02x}.0")));
@@ -82,6 +89,7 @@ pub fn explain(machine: &MachineConfig, index: usize) -> Vec<(&'static str, Stri
             format!("virtio {name} at {}{leads}, served by {by}, which can access all of this VM's RAM", place(machine.arch, number)),
         ));
     }
+    facts.extend(in_memory);
     if vm.serves != 0 {
         let clients = machine.vms.iter().filter(|other| other.served.iter().any(|served| usize::from(served.server) == index));
         let names: Vec<&str> = clients.map(|vm| &vm.name[..]).collect();

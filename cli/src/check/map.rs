@@ -8,7 +8,7 @@ use stile_board::{intid, map, redistributors};
 
 use super::explanation::Place;
 use crate::{
-    config::{VmConfig, units},
+    config::{Arch, VmConfig, units},
     image::{Format, VmPlan},
 };
 
@@ -31,6 +31,7 @@ pub fn arm(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Place> {
         Place::new(map::PL031_BASE..map::PL031_BASE + map::PL031_SIZE, "PL031 real-time clock"),
         Place::new(map::RAM_BASE..map::RAM_BASE + vm.memory, "RAM"),
     ];
+    rows.extend(memory_disks(Arch::Aarch64, vm));
     if vm.gic == Gic::V2 {
         rows.push(Place::new(map::GICD_BASE..map::GICD_BASE + map::GICV2_GICD_SIZE, "GICv2 distributor"));
         rows.push(Place::new(map::GICC_BASE..map::GICC_BASE + map::GICC_SIZE, "GICv2 CPU interface, virtualized by hardware"));
@@ -105,6 +106,7 @@ pub fn pc(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Place> {
     const PAGE: u64 = 4096;
     let [low, high] = pc::ram(vm.memory);
     let mut rows = vec![Place::new(low, "RAM")];
+    rows.extend(memory_disks(Arch::X86_64, vm).filter(|disk| disk.range.start < pc::HIGH_RAM));
     rows.extend(loads(plan));
     if !(vm.functions.is_empty() && vm.served.is_empty()) {
         rows.extend([Place::new(pc::PCI_WINDOW, "BARs of PCI functions"), Place::new(pc::PCI_ECAM, "PCI configuration space, bus 0")]);
@@ -121,7 +123,13 @@ pub fn pc(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Place> {
     if !high.is_empty() {
         rows.push(Place::new(high, "RAM"));
     }
+    rows.extend(memory_disks(Arch::X86_64, vm).filter(|disk| disk.range.start >= pc::HIGH_RAM));
     rows
+}
+
+/// Disks in memory.
+fn memory_disks(arch: Arch, vm: &VmConfig) -> impl Iterator<Item = Place> {
+    vm.disk_regions(arch).into_iter().enumerate().map(|(number, region)| Place::new(region, format!("disk /dev/pmem{number}")))
 }
 
 /// A PC guest's port-I/O devices, by number.

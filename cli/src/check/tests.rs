@@ -36,7 +36,7 @@ fn several_vms() {
         .iter()
         .zip([true, true, false])
         .map(|(vm, there)| {
-            let files = VmFiles { kernel: &kernel, initrd: Some(&initrd), bootargs: "", domains: &[] };
+            let files = VmFiles { kernel: &kernel, initrd: Some(&initrd), bootargs: "", domains: &[], disks: &[] };
             there.then(|| plan(vm, &files, Seed::Fixed).expect("it fits"))
         })
         .collect();
@@ -158,7 +158,7 @@ fn a_pc() {
     let words = [0x1bad_b002u32, 1 << 16, 0xe451_4ffe, 0x10_0000, 0x10_0000, 0, 0, 0x10_0020];
     let mut kernel: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     kernel.resize(0x5000, 0x90);
-    let files = VmFiles { kernel: &kernel, initrd: None, bootargs: "", domains: &[] };
+    let files = VmFiles { kernel: &kernel, initrd: None, bootargs: "", domains: &[], disks: &[] };
     let plan = plan_for(config.arch, &config.vms[0], &files, Seed::Fixed).expect("it fits");
     insta::assert_snapshot!("a_pc", explain(&config, &[Some(plan)], None).text());
 }

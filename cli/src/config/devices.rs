@@ -34,6 +34,7 @@ impl From<&Drive> for DiskDraft {
             read_only: drive.read_only,
             format,
             served: drive.served,
+            in_memory: drive.in_memory,
             place: place.clone(),
         }
     }
@@ -60,7 +61,7 @@ fn disk(draft: &DiskDraft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Option
         Place::Flag(_) => Path::new(&file.value).to_owned(),
         _ => folder.join(&file.value),
     };
-    Some(Drive { file: path, read_only: draft.read_only, format, served: draft.served })
+    Some(Drive { file: path, read_only: draft.read_only, format, served: draft.served, in_memory: false })
 }
 
 impl From<&Network> for NetworkDraft {
@@ -96,9 +97,9 @@ fn network(draft: &NetworkDraft, mistakes: &mut Vec<Mistake>) -> Option<Network>
     }
 }
 
-/// Places of the disks, networks and shared folders of a virtual machine.
+/// Places of the disks, networks and shared folders of a virtual machine; without disks in memory, which are no devices.
 pub fn places(draft: &VmDraft) -> impl Iterator<Item = &Place> {
-    let disks = draft.disks.iter().map(|disk| &disk.place);
+    let disks = draft.disks.iter().filter(|disk| !disk.in_memory).map(|disk| &disk.place);
     let networks = draft.networks.iter().map(|network| &network.place);
     disks.chain(networks).chain(draft.folders.iter().map(|folder| &folder.place))
 }
@@ -115,7 +116,8 @@ pub fn resolve(draft: &VmDraft, vm: &mut VmConfig, (arch, is_vmx): (Arch, bool),
         let what = format!("there are {} disks, networks and shared folders", places.len());
         mistakes.push(Mistake::new((*place).clone(), what).expected(format!("at most {MAX_FUNCTIONS}")));
     }
-    vm.disks = draft.disks.iter().filter_map(|draft| disk(draft, folder, mistakes)).collect();
+    let devices = draft.disks.iter().filter(|disk| !disk.in_memory);
+    vm.disks = devices.filter_map(|draft| disk(draft, folder, mistakes)).collect();
     vm.system_disk = vm.disks.first().filter(|_| vm.kernel == KernelSource::Disk).cloned();
     vm.networks = draft.networks.iter().filter_map(|draft| network(draft, mistakes)).collect();
     vm.folders = folders::resolve(&draft.folders, arch, &vm.kernel, folder, mistakes);
@@ -185,7 +187,7 @@ mod tests {
         assert_eq!((devices(0), devices(1)), (vec![2, 1, 3], vec![4, 5]));
         let [a, b] = &config.vms[..] else { panic!("two VMs") };
         assert_eq!((&a.kernel, a.disks[0].file.as_path()), (&KernelSource::Disk, Path::new("/images/a.qcow2")));
-        assert_eq!(b.disks, [Drive { file: "/b".into(), read_only: true, format: Some("raw"), served: false }]);
+        assert_eq!(b.disks, [Drive { file: "/b".into(), read_only: true, format: Some("raw"), served: false, in_memory: false }]);
         assert_eq!((a.networks[0].forwards.len(), b.networks[0].bridge.as_deref()), (1, Some("lan0")));
     }
 

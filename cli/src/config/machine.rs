@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stile_blob::{CpuClass, Gic, Mitigations, OnReset, Served, Share, Techniques, Topology};
-use stile_board::{CpuSet, map};
+use stile_board::{CpuSet, map, memory_disks, pc};
 use stile_pci::Address;
 
 use super::units;
 use crate::budget::Budget;
 use crate::disk::drive::Drive;
 use crate::disk::folder::Folder;
+use crate::disk::in_memory::MemoryDisk;
 use crate::disk::network::Network;
 use crate::image::GuestDomain;
 
@@ -90,6 +91,8 @@ pub struct VmConfig {
     pub functions: Vec<Address>,
     /// Images that are disks of the emulated machine.
     pub disks: Vec<Drive>,
+    /// Images that are copied to the VM's memory: at most [`memory_disks::MAX_MEMORY_DISKS`].
+    pub memory_disks: Vec<MemoryDisk>,
     /// The disk with the system that it starts, its own or a served one, if its kernel is [`KernelSource::Disk`].
     pub system_disk: Option<Drive>,
     /// Networks of the emulated machine.
@@ -120,6 +123,24 @@ impl VmConfig {
     /// Number of its functions that are devices which the emulated machine gets for it: the last ones of [`VmConfig::functions`].
     pub const fn emulated_functions(&self) -> usize {
         self.disks.len() + self.networks.len() + self.folders.len()
+    }
+
+    /// Memory of its disks in memory, in bytes.
+    pub fn disk_memory(&self) -> u64 {
+        memory_disks::total(&self.disk_sizes())
+    }
+
+    /// Guest-physical addresses of its disks in memory.
+    pub fn disk_regions(&self, arch: Arch) -> Vec<Range<u64>> {
+        let start = match arch {
+            Arch::Aarch64 => map::RAM_BASE + self.memory,
+            Arch::X86_64 => pc::end(&pc::memory(self.memory, self.disk_memory())) - self.disk_memory(),
+        };
+        memory_disks::places(start, &self.disk_sizes()).collect()
+    }
+
+    fn disk_sizes(&self) -> Vec<u64> {
+        self.memory_disks.iter().map(|disk| memory_disks::region_size(disk.size)).collect()
     }
 
     /// Folders of this machine, its own and served ones.
@@ -341,9 +362,9 @@ pub enum InitrdSource {
 }
 
 impl MachineConfig {
-    /// The memory of all virtual machines together, in bytes.
+    /// The memory of all virtual machines together, with disks in memory, in bytes.
     pub fn vm_memory(&self) -> u64 {
-        self.vms.iter().map(|vm| vm.memory).sum()
+        self.vms.iter().map(|vm| vm.memory + vm.disk_memory()).sum()
     }
 
     /// Whether a virtual machine owns PCI functions, so that the board needs an SMMU.

@@ -16,6 +16,7 @@ mod flags;
 mod folders;
 mod gic;
 mod machine;
+pub mod memory_disks;
 mod resolve;
 pub mod served;
 pub mod service;

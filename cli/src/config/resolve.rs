@@ -10,7 +10,7 @@ use super::{
     Arch, DebianKernel, DomainConfig, InitrdSource, KernelSource, MAX_DOMAINS, MAX_NODES, MachineConfig, Mistake, Place, VmConfig, budget,
     devices,
     draft::{Draft, Given, VmDraft},
-    gic, served,
+    gic, memory_disks, served,
     service::{self, Service},
     topology, units, value,
 };
@@ -85,6 +85,7 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
         }
         vm.functions = functions(vm_draft, vm.techniques.nested, &vms, mistakes);
         devices::resolve(vm_draft, &mut vm, (arch, is_vmx), folder, mistakes);
+        vm.memory_disks = memory_disks::resolve(&vm_draft.disks, vm.memory, folder, mistakes);
         if let (Arch::X86_64, DecodeCache::Protect, Some(given)) = (arch, vm.techniques.decode_cache, &vm_draft.decode_cache)
             && vm.functions.len() + vm.emulated_functions() + vm_draft.served.len() != 0
         {
@@ -138,6 +139,7 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
         gic,
         vms,
     };
+    memory_disks::check_all(&config.vms, mistakes);
     // Sums of wrong values would be wrong.
     if let (true, Some(memory), Some(given)) = (mistakes.is_empty(), memory, &draft.memory) {
         let needed = config.vm_memory() + config.reserved();
@@ -255,6 +257,7 @@ fn vm(draft: &VmDraft, index: usize, arch: Arch, cpu_limit: u32, folder: &Path, 
         domains,
         functions: Vec::new(),
         disks: Vec::new(),
+        memory_disks: Vec::new(),
         system_disk: None,
         networks: Vec::new(),
         folders: Vec::new(),

@@ -84,7 +84,7 @@ pub fn kernel(draft: &VmDraft, arch: Arch, folder: &Path, mistakes: &mut Vec<Mis
     let words = DebianKernel::WORDS.map(|(word, _)| word);
     let words_shown = words.map(|word| format!("\"{word}\"")).join(", ");
     let Some(given) = &draft.kernel else {
-        if let (false, [_, ..]) = (draft.kernel_unreadable, &draft.disks[..]) {
+        if !draft.kernel_unreadable && draft.disks.iter().any(|disk| !disk.in_memory) {
             return Some(KernelSource::Disk);
         }
         if !draft.kernel_unreadable {

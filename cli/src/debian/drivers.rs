@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use super::deb::Wanted;
 use super::item::Item;
-use super::modules::{BRIDGE, CONSOLE, DRIVERS, FOLDERS, KVM, SOCKETS, VHOST};
+use super::modules::{BRIDGE, CONSOLE, DRIVERS, FOLDERS, KVM, MEMORY_DISKS, SOCKETS, VHOST};
 use super::store::{self, Freshness};
 use crate::config::{Arch, DebianKernel};
 use crate::exit;
@@ -100,6 +100,14 @@ pub fn socket_modules(arch: Arch, kernel: DebianKernel, freshness: Freshness) ->
 /// See [`drivers`].
 pub fn folder_modules(arch: Arch, kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>> {
     modules(arch, FOLDERS, kernel, freshness)
+}
+
+/// The modules of one of Debian's kernels for disks in memory, in the order in which they can be loaded. None for other kernels.
+///
+/// # Errors
+/// See [`drivers`].
+pub fn memory_disk_modules(arch: Arch, kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>> {
+    modules(arch, MEMORY_DISKS, kernel, freshness)
 }
 
 /// Those of the `wanted` modules that a kernel has as such.

@@ -26,7 +26,8 @@ use serde::Serialize;
 pub use apt::{Apt, KEYRING_PACKAGE, debian_name};
 pub use deb::{Part, Wanted, extract, read};
 pub use drivers::{
-    Module, bridge_modules, console_modules, drivers, folder_modules, kvm_modules, kvm_modules_of_amd, socket_modules, vhost_modules,
+    Module, bridge_modules, console_modules, drivers, folder_modules, kvm_modules, kvm_modules_of_amd, memory_disk_modules, socket_modules,
+    vhost_modules,
 };
 pub use index::{Package, newest_named};
 pub use item::Item;

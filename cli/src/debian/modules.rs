@@ -59,6 +59,20 @@ lists! {
     SOCKETS = ["vsock", "vmw_vsock_virtio_transport_common", "vmw_vsock_virtio_transport",];
     /// The file systems 9P over virtio, and virtiofs.
     FOLDERS = ["netfs", "fscache", "9pnet", "9pnet_virtio", "9p", "fuse", "virtiofs",];
+    /// Disks in memory: persistent memory that a device tree or a PC's memory map describes; and the file system ext4 on them.
+    MEMORY_DISKS = [
+        "dax",
+        "libnvdimm",
+        "nd_btt",
+        "nd_pmem",
+        "of_pmem",
+        "nd_e820",
+        "crc32c_generic",
+        "crc16",
+        "mbcache",
+        "jbd2",
+        "ext4",
+    ];
 }
 
 /// Whether a path in a package is the module of this name, compressed or not.

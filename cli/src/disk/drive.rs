@@ -25,20 +25,23 @@ pub struct Drive {
     pub format: Option<&'static str>,
     /// Whether a VM that `stile run` adds serves it.
     pub served: bool,
+    /// Whether the VM has a copy of it in its memory.
+    pub in_memory: bool,
 }
 
 impl Drive {
-    /// Parses `FILE[,readonly][,format=raw][,served]`. The file's name may contain commas unless an option follows one.
+    /// Parses `FILE[,readonly][,format=raw][,served][,in-memory]`. The file's name may contain commas unless an option follows one.
     ///
     /// # Errors
     /// No name, or an unknown format.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let mut drive = Self { file: PathBuf::new(), read_only: false, format: None, served: false };
+        let mut drive = Self { file: PathBuf::new(), read_only: false, format: None, served: false, in_memory: false };
         let mut rest = text;
         while let Some((before, word)) = rest.rsplit_once(',') {
             match word.split_once('=') {
                 None if word == "readonly" => drive.read_only = true,
                 None if word == "served" => drive.served = true,
+                None if word == "in-memory" => drive.in_memory = true,
                 Some(("format", name)) => {
                     drive.format = Some(
                         Self::format_named(name).ok_or_else(|| format!("unknown format \"{name}\"; expected {}", FORMATS.join(" or ")))?,
@@ -49,7 +52,7 @@ impl Drive {
             rest = before;
         }
         if rest.is_empty() {
-            return Err("expected FILE[,readonly][,format=raw][,served]".into());
+            return Err("expected FILE[,readonly][,format=raw][,served][,in-memory]".into());
         }
         Ok(Self { file: rest.into(), ..drive })
     }
@@ -96,7 +99,7 @@ impl Drive {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return refuse(match self.unknown_option() {
                     Some((file, word)) => format!(
-                        "does not exist, but {} does, and \"{word}\" is not an option; options are readonly, format=raw and served",
+                        "does not exist, but {} does, and \"{word}\" is not an option; options are readonly, format=raw, served and in-memory",
                         file.display()
                     ),
                     None => format!("does not exist: {}", self.maker(option)),
@@ -227,9 +230,13 @@ mod tests {
     #[test]
     fn options_follow_the_name() {
         let drive = |text| Drive::parse(text).unwrap();
-        assert_eq!(drive("a.qcow2"), Drive { file: "a.qcow2".into(), read_only: false, format: None, served: false });
-        assert_eq!(drive("a,b,readonly,format=raw"), Drive { file: "a,b".into(), read_only: true, format: Some("raw"), served: false });
+        assert_eq!(drive("a.qcow2"), Drive { file: "a.qcow2".into(), read_only: false, format: None, served: false, in_memory: false });
+        assert_eq!(
+            drive("a,b,readonly,format=raw"),
+            Drive { file: "a,b".into(), read_only: true, format: Some("raw"), served: false, in_memory: false }
+        );
         assert!(drive("a,served,readonly").served);
+        assert!(drive("a,in-memory").in_memory);
         assert!(Drive::parse("a,format=vmdk").unwrap_err().contains("qcow2 or raw"));
         assert!(Drive::parse("").is_err() && Drive::parse(",readonly").is_err());
     }
@@ -238,7 +245,7 @@ mod tests {
     fn other_files_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let says = |drive: Drive| format!("{:#}", drive.check("").unwrap_err());
-        let drive = |file: &Path| Drive { file: file.to_owned(), read_only: false, format: None, served: false };
+        let drive = |file: &Path| Drive { file: file.to_owned(), read_only: false, format: None, served: false, in_memory: false };
         assert!(says(drive(&dir.path().join("none"))).contains("does not exist: `stile disk create"));
         let of_pc = drive(&dir.path().join("none")).check("--arch x86_64 ").unwrap_err().to_string();
         assert!(of_pc.contains("`stile disk create --arch x86_64 /"), "{of_pc}");
@@ -247,7 +254,7 @@ mod tests {
         std::fs::write(&existing, "").unwrap();
         let mistyped = says(drive(&dir.path().join("a b,readonyl")));
         assert!(
-            mistyped.ends_with("a b does, and \"readonyl\" is not an option; options are readonly, format=raw and served"),
+            mistyped.ends_with("a b does, and \"readonyl\" is not an option; options are readonly, format=raw, served and in-memory"),
             "{mistyped}"
         );
         assert!(says(drive(&existing)).contains("a b is an empty file, not an image: remove it, then `stile disk create \"/"));
@@ -264,7 +271,7 @@ mod tests {
     fn a_qcow2_image_as_a_raw_one_is_recognized() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("a");
-        let drive = |format| Drive { file: file.clone(), read_only: false, format, served: false };
+        let drive = |format| Drive { file: file.clone(), read_only: false, format, served: false, in_memory: false };
         std::fs::write(&file, b"QFI\xfb\0\0\0\x03").unwrap();
         assert!(drive(Some("raw")).is_qcow2_as_raw() && !drive(None).is_qcow2_as_raw());
         std::fs::write(&file, b"QFI").unwrap();
@@ -277,7 +284,7 @@ mod tests {
         let [raw, image] = ["raw", "image"].map(|name| dir.path().join(name));
         std::fs::write(&raw, [7; 4096]).unwrap();
         qemu_img::to_qcow2(&raw, &image).unwrap();
-        let drive = |read_only| Drive { file: image.clone(), read_only, format: Some("raw"), served: false };
+        let drive = |read_only| Drive { file: image.clone(), read_only, format: Some("raw"), served: false, in_memory: false };
         assert_eq!(drive(false).check("").unwrap(), "raw");
         // Another program of QEMU's holds the image's write lock until its standard input ends.
         let mut other =

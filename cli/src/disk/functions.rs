@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn each_device_is_a_function() {
         let mut functions = Functions::default();
-        functions.disk(&Drive { file: "a,b".into(), read_only: true, format: Some("raw"), served: false }, 1).unwrap();
+        functions.disk(&Drive { file: "a,b".into(), read_only: true, format: Some("raw"), served: false, in_memory: false }, 1).unwrap();
         functions.network(&Network::parse("user,forward=2222:22").unwrap(), 31).unwrap();
         let arguments = &functions.arguments;
         assert!(

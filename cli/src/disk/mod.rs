@@ -14,6 +14,7 @@ pub mod drive;
 pub mod errors;
 pub mod folder;
 pub mod functions;
+pub mod in_memory;
 mod initrd;
 pub mod network;
 pub mod partition;

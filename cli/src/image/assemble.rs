@@ -5,6 +5,8 @@ use std::path::Path;
 
 use stile_blob::write::{self, Machine};
 use stile_blob::{Blob, Load, MAX_LOADS, Mode, Nested, Settings, Vm};
+use stile_board::memory_disks::MAX_MEMORY_DISKS;
+use stile_guest_image::plan::Disk;
 use stile_guest_image::{self, Guest};
 use thiserror::Error;
 
@@ -30,6 +32,8 @@ pub struct VmFiles<'a> {
     pub bootargs: &'a str,
     /// The kernels of Xen's domains, one for each of [`VmConfig::domains`].
     pub domains: &'a [Vec<u8>],
+    /// The contents of its disks in memory.
+    pub disks: &'a [Vec<u8>],
 }
 
 /// The seed of the guests' random numbers.
@@ -58,6 +62,8 @@ pub struct VmPlan {
     pub ram_base: u64,
     /// Further bytes and their addresses.
     pub more: Vec<(u64, Vec<u8>)>,
+    /// Disks in memory.
+    pub disks: Vec<Disk<'static>>,
 }
 
 /// A finished image.
@@ -159,11 +165,13 @@ pub fn plan_for(arch: Arch, vm: &VmConfig, files: &VmFiles<'_>, seed: Seed) -> R
     let names: Vec<_> = vm.domains.iter().map(|domain| name_of(&domain.kernel)).collect();
     let domains: Vec<_> =
         vm.domains.iter().zip(files.domains).zip(&names).map(|((domain, kernel), name)| domain.guest(name, kernel)).collect();
+    let disks: Vec<&[u8]> = files.disks.iter().map(Vec::as_slice).collect();
     let guest = Guest {
         kernel_name: &kernel_name,
         initrd: files.initrd,
         bootargs: files.bootargs,
         memory: vm.memory,
+        disks: &disks,
         vcpus: vm.vcpus,
         topology: vm.topology,
         nested: vm.techniques.nested != Nested::Off,
@@ -181,8 +189,9 @@ pub fn plan_for(arch: Arch, vm: &VmConfig, files: &VmFiles<'_>, seed: Seed) -> R
     let plan = plan.map_err(|error| Error::of(vm, error))?;
     let initrd = guest.initrd().filter(|_| plan.layout.initrd.is_some()).map(<[u8]>::to_vec);
     let more = plan.more.into_iter().map(|(gpa, bytes)| (gpa, bytes.into_owned())).collect();
+    let disks = plan.disks.into_iter().map(|disk| Disk { region: disk.region, bytes: disk.bytes.into_owned().into() }).collect();
     let (kernel, dtb, layout) = (plan.kernel.into_owned(), plan.dtb, plan.layout);
-    Ok(VmPlan { kernel, initrd, dtb, layout, mode: plan.mode, ram_base: plan.ram_base, more })
+    Ok(VmPlan { kernel, initrd, dtb, layout, mode: plan.mode, ram_base: plan.ram_base, more, disks })
 }
 
 /// The name of a file.
@@ -253,6 +262,7 @@ fn blob_vm<'a>(vm: &'a VmConfig, plan: &VmPlan) -> Vm<'a> {
         memory: vm.memory,
         ram_base: plan.ram_base,
         firmware: plan.kernel.firmware_size(),
+        disks: plan.disks.iter().map(|disk| disk.region.end - disk.region.start).take(MAX_MEMORY_DISKS).collect(),
         vcpus: vm.vcpus,
         topology: vm.topology,
         class: vm.class,
@@ -274,7 +284,7 @@ fn blob_vm<'a>(vm: &'a VmConfig, plan: &VmPlan) -> Vm<'a> {
 }
 
 /// All files loaded into one virtual machine.
-fn vm_files(vm: usize, plan: &VmPlan) -> Vec<write::File<'_>> {
+fn vm_files<'p>(vm: usize, plan: &'p VmPlan) -> Vec<write::File<'p>> {
     let kernel = plan.kernel.segments.iter().map(|segment| write::File {
         vm,
         bytes: plan.kernel.bytes(segment),
@@ -288,5 +298,7 @@ fn vm_files(vm: usize, plan: &VmPlan) -> Vec<write::File<'_>> {
     let dtb = &plan.layout.dtb;
     files.push(write::File { vm, bytes: &plan.dtb, gpa: dtb.start, mem_len: dtb.end - dtb.start });
     files.extend(plan.more.iter().map(|(gpa, bytes)| write::File { vm, bytes, gpa: *gpa, mem_len: bytes.len() as u64 }));
+    let disk = |Disk { region, bytes }: &'p Disk<'static>| write::File { vm, bytes, gpa: region.start, mem_len: region.end - region.start };
+    files.extend(plan.disks.iter().map(disk));
     files
 }

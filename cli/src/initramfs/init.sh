@@ -14,6 +14,10 @@ mount -t tmpfs tmpfs /tmp
 for driver in /stile/drivers/*; do
     [ -e "$driver" ] && insmod "$driver"
 done
+# Disks in memory appear asynchronously: a read of this file waits for them.
+for probe in /sys/bus/nd/devices/ndbus*/wait_probe; do
+    [ -e "$probe" ] && cat "$probe" >/dev/null
+done
 # Folders of the machine outside: their tags, file systems and options, a line each.
 [ ! -e /stile/folders ] || while read -r tag system options; do
     mkdir -p "/mnt/$tag"

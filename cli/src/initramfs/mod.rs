@@ -143,6 +143,18 @@ pub fn with_consoles(modules: &[Module]) -> Vec<u8> {
     archive.finish()
 }
 
+/// Builds an archive to follow that of [`with_drivers`]: the modules for disks in memory, and a folder to mount one.
+pub fn with_memory_disks(modules: &[Module]) -> Vec<u8> {
+    let mut archive = Archive::default();
+    archive.directory("mnt");
+    archive.directory("stile/drivers");
+    for (number, module) in modules.iter().enumerate() {
+        // Behind the numbers of drivers.
+        archive.file(&format!("stile/drivers/disk-{number:02}-{}", module.name), 0o644, &module.bytes);
+    }
+    archive.finish()
+}
+
 /// Builds an archive to follow that of [`build`]: the default script of busybox's DHCP client, which Debian's package lacks.
 pub fn with_networks() -> Vec<u8> {
     let mut archive = Archive::default();

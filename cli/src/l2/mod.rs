@@ -60,7 +60,7 @@ impl Debian {
 
     /// Its files.
     pub fn files(&self) -> VmFiles<'_> {
-        VmFiles { kernel: &self.kernel, initrd: Some(&self.initrd), bootargs: &self.bootargs, domains: &[] }
+        VmFiles { kernel: &self.kernel, initrd: Some(&self.initrd), bootargs: &self.bootargs, domains: &[], disks: &[] }
     }
 
     /// The VM.
@@ -124,7 +124,7 @@ pub fn programs(vcpus: u16, programs: &[(&str, &Path, &str)]) -> Result<(Vec<u8>
         vcpus,
         memory: 64 << 20,
         source: KernelSource::File(path.to_path_buf()),
-        files: VmFiles { kernel, initrd: None, bootargs, domains: &[] },
+        files: VmFiles { kernel, initrd: None, bootargs, domains: &[], disks: &[] },
     });
     archive(Arch::Aarch64, &guests.collect::<Vec<_>>(), client::archive, &[])
 }

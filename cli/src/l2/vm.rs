@@ -25,6 +25,7 @@ pub fn vm(name: &str, kernel: KernelSource, memory: u64, vcpus: u16) -> VmConfig
         domains: Vec::new(),
         functions: Vec::new(),
         disks: Vec::new(),
+        memory_disks: Vec::new(),
         system_disk: None,
         networks: Vec::new(),
         folders: Vec::new(),

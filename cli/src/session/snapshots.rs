@@ -132,7 +132,8 @@ impl Session<'_> {
         let file = OpenOptions::new().write(true).open(file).map_err(|error| format!("{}: {error}", file.display()))?;
         let writer =
             Writer::new(BufWriter::new(file), &guest, &vm_config, &package, arch).map_err(|error| format!("writing the file: {error}"))?;
-        let ram = (vm_config.ram_base, vm_config.ram_base + vm_config.memory);
+        let span = vm_config.memory_span();
+        let ram = (span.start, span.end);
         Ok(Begun { tag, vm, ram, writer })
     }
 

@@ -220,6 +220,7 @@ pub(crate) mod tests {
             memory: 64 << 20,
             ram_base: base,
             firmware: 0,
+            disks: heapless::Vec::new(),
             vcpus: vcpus.into(),
             topology: None,
             class: None,

@@ -8,6 +8,7 @@ use std::{fs, io};
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
+use super::ext4;
 use super::kexec::Kexec;
 
 /// The contents of the disk.
@@ -15,6 +16,8 @@ use super::kexec::Kexec;
 pub enum Contents {
     /// A disk whose first half the guest copies to the second.
     Halves(Disk),
+    /// An ext4 file system with a file `hello`.
+    Ext4,
     /// A FAT file system with this `startup.nsh`, which UEFI's shell executes.
     Script(&'static str),
     /// Not a disk, but the VM's initial RAM file system.
@@ -29,6 +32,7 @@ impl Contents {
     pub fn write(self, path: &Path) -> io::Result<()> {
         match self {
             Contents::Halves(disk) => disk.write(path),
+            Contents::Ext4 => ext4::write(path),
             Contents::Script(text) => write_script(path, text),
             Contents::Kexec(kexec) => kexec.write(path).map_err(|error| io::Error::other(format!("{error:#}"))),
         }
@@ -38,7 +42,7 @@ impl Contents {
     pub fn problem(self, path: &Path) -> Option<String> {
         match self {
             Contents::Halves(disk) => disk.problem(path),
-            Contents::Script(_) | Contents::Kexec(_) => None,
+            Contents::Ext4 | Contents::Script(_) | Contents::Kexec(_) => None,
         }
     }
 }

@@ -7,8 +7,8 @@ use stile_board::MAX_VCPUS;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
 use super::test::Test;
 use super::{
-    amd, devices, direct, firmware, gicv2, ipi, long, nested, operated, pc, served, share, sixteen, snapshots, start_up, switches, traced,
-    waits,
+    amd, devices, direct, firmware, gicv2, ipi, long, memory_disk, nested, operated, pc, served, share, sixteen, snapshots, start_up,
+    switches, traced, waits,
 };
 use stile::config::{Arch, ablation};
 use stile::exit;
@@ -81,6 +81,7 @@ pub fn on_arm(programs: &Programs) -> Result<Vec<Scenario>> {
     scenarios.push(most_vcpus(programs)?);
     scenarios.push(many_cpus(programs)?);
     scenarios.extend(devices::all(programs)?);
+    scenarios.push(memory_disk::in_memory(Arch::Aarch64));
     scenarios.extend(served::all(programs)?);
     scenarios.extend(firmware::all(programs)?);
     scenarios.extend(start_up::all(programs)?);
@@ -111,6 +112,7 @@ pub fn on_pc(programs: &Programs) -> Result<Vec<Scenario>> {
     scenarios.push(entry_failures(programs)?);
     scenarios.extend(pc::all(programs)?);
     scenarios.extend(amd::all(programs)?);
+    scenarios.push(memory_disk::in_memory(Arch::X86_64));
     scenarios.extend(sixteen::all(programs)?);
     scenarios.extend(ipi::all(programs)?);
     scenarios.extend(switches::on_pc(programs)?);

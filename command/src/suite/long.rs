@@ -131,7 +131,7 @@ fn killed() -> Result<(), String> {
             flushed = wrote;
         }
         gone(&children).map_err(|pid| format!("round {round}: process {pid} is left"))?;
-        let drive = Drive { file: image.clone(), read_only: false, format: None, served: false };
+        let drive = Drive { file: image.clone(), read_only: false, format: None, served: false, in_memory: false };
         drive.check("").map_err(|error| format!("round {round}: {error:#}"))?;
     }
     if flushed == 0 { Err("no number was written".into()) } else { Ok(()) }

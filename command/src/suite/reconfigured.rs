@@ -61,7 +61,7 @@ fn with_edk2(run: impl FnOnce(&Firmware<'_>) -> Result<()>) -> Result<()> {
 }
 
 /// Starts a machine whose image has a kernel that does not run: with another, compressed kernel on the partition, beside an added VM; and
-/// with the name of a missing file.
+/// with the name of a missing file. Both VMs have disks in memory.
 fn remake(arch: Arch, firmware: &Firmware<'_>, (program, append): (&str, &str)) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let kernel = fs::read(Programs::build(arch)?.path(program)?)?;
@@ -69,24 +69,34 @@ fn remake(arch: Arch, firmware: &Firmware<'_>, (program, append): (&str, &str)) 
     // The code behind the headers, of which Multiboot has one in the first 8 KiB.
     broken.get_mut(0x2000..).context("a short program")?.fill(0);
     fs::write(dir.path().join("old"), &broken)?;
-    let text = format!("[machine]\narch = \"{arch}\"\nslice = \"2ms\"\n\n[[vm]]\nkernel = \"old\"\nmemory = \"32M\"\n");
+    fs::write(dir.path().join("data.img"), [1; 4096])?;
+    let disk = |file: &str| format!("disk = [{{ file = \"{file}\", in_memory = true }}]");
+    let old_disk = disk("data.img");
+    let text = format!("[machine]\narch = \"{arch}\"\nslice = \"2ms\"\n\n[[vm]]\nkernel = \"old\"\n{old_disk}\nmemory = \"32M\"\n");
     let image = dir.path().join("stick.img");
     fs::write(dir.path().join(NAME), &text)?;
     stile(dir.path(), &["image", NAME, "-o", "stick.img"])?;
 
-    let added = format!("\n\n[[vm]]\nname = \"new\"\nkernel = \"plain\"\nappend = \"{append}\"\nmemory = \"32M\"\nvcpus = 4");
+    let added =
+        format!("\n\n[[vm]]\nname = \"new\"\nkernel = \"plain\"\nappend = \"{append}\"\nmemory = \"32M\"\nvcpus = 4\n{}", disk("web.img"));
     let changed = text
         .replace("\"old\"", "\"kernels/Kernel-with-a-long-name\"")
         .replace("32M\"", &format!("64M\"\nvcpus = 4\nappend = \"{append}\"{added}"));
     let packed = zipped(&kernel)?;
-    let files = [("Kernel-with-a-long-name", &packed[..]), ("PLAIN", &kernel[..]), ("unused", &[1; 5000])];
+    let files = [
+        ("Kernel-with-a-long-name", &packed[..]),
+        ("PLAIN", &kernel[..]),
+        ("unused", &[1; 5000]),
+        ("DATA.IMG", &[2; 5 << 20]),
+        ("web.img", &[3; 512]),
+    ];
     let mut machine = start(dir.path(), "changed", firmware, &image, &changed, &files, &[])?;
     machine.wait_for(PASSED)?;
     machine.wait_for_end()?;
     let log = machine.serial();
     ensure!(log.matches(PASSED).count() == 2, "one of two VMs does not pass:\n{log}");
     ensure!(log.contains(&format!("{NAME} changes new: added, VMS\\PLAIN")), "no VM is added:\n{log}");
-    for key in ["kernel, VMS\\Kernel-with-a-long-name", "append", "memory", "vcpus"] {
+    for key in ["kernel, VMS\\Kernel-with-a-long-name", "disk, VMS\\DATA.IMG", "append", "memory", "vcpus"] {
         ensure!(log.contains(&format!("{NAME} changes vm0: {key}")), "no {key:?}:\n{log}");
     }
 

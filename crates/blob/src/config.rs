@@ -4,6 +4,7 @@ use core::ops::Range;
 
 use heapless::Vec;
 use serde::{Deserialize, Serialize};
+use stile_board::memory_disks::{self, MAX_MEMORY_DISKS};
 use stile_board::{CpuSet, MAX_FUNCTIONS, MAX_SERVED, map, pc};
 
 use crate::{Served, Topology};
@@ -12,7 +13,7 @@ use crate::{Served, Topology};
 pub const MAX_NAME_LEN: usize = 32;
 
 /// Maximum number of files loaded into one virtual machine.
-pub const MAX_LOADS: usize = 16;
+pub const MAX_LOADS: usize = 16 + MAX_MEMORY_DISKS;
 
 /// The settings of the whole machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +55,9 @@ pub struct Vm<'a> {
     /// Memory for firmware at [`stile_board::map::FIRMWARE_BASE`], in bytes: a multiple of 2 MiB, at most
     /// [`stile_board::map::FIRMWARE_MAX`]. With any, there is also NOR flash for the firmware's variables.
     pub firmware: u64,
+    /// Sizes of the regions of disks in memory, which are behind RAM: multiples of [`memory_disks::REGION_ALIGN`], in the order of
+    /// [`Vm::disk_regions`].
+    pub disks: Vec<u64, MAX_MEMORY_DISKS>,
     /// Virtual CPUs: 1 to [`stile_board::MAX_VCPUS`].
     pub vcpus: u16,
     /// Topology of the vCPUs that the guest sees; [`Topology::flat`] if not configured.
@@ -93,10 +97,22 @@ pub struct Vm<'a> {
 }
 
 impl Vm<'_> {
-    /// Guest-physical addresses from the first byte of RAM to the last one. Those of a PC, whose RAM starts at 0, include its devices'.
-    pub fn ram_span(&self) -> Range<u64> {
-        let end = if self.ram_base == 0 { pc::ram_end(self.memory) } else { self.ram_base + self.memory };
+    /// Guest-physical addresses from the first byte of RAM to the last one of disks in memory, or of RAM. Those of a PC, whose RAM starts at
+    /// 0, include its devices'.
+    pub fn memory_span(&self) -> Range<u64> {
+        let disks = self.disk_memory();
+        let end = if self.ram_base == 0 { pc::end(&pc::memory(self.memory, disks)) } else { self.ram_base + self.memory + disks };
         self.ram_base..end
+    }
+
+    /// Memory behind RAM for disks, in bytes.
+    pub fn disk_memory(&self) -> u64 {
+        memory_disks::total(&self.disks)
+    }
+
+    /// Guest-physical addresses of the disks in memory.
+    pub fn disk_regions(&self) -> impl Iterator<Item = Range<u64>> {
+        memory_disks::places(self.memory_span().end - self.disk_memory(), &self.disks)
     }
 
     /// Whether the VM serves devices, or other VMs serve it.
@@ -104,10 +120,15 @@ impl Vm<'_> {
         !self.served.is_empty() || self.serves != 0
     }
 
-    /// Whether the `len` bytes at a guest-physical address lie in RAM, or in the memory for firmware.
+    /// Whether the `len` bytes at a guest-physical address lie in RAM, in the memory for firmware, or in one disk in memory.
     pub(crate) fn contains(&self, gpa: u64, len: u64) -> bool {
         let in_firmware = self.firmware != 0 && map::contains(map::FIRMWARE_BASE, self.firmware, gpa, len);
-        in_firmware || map::contains(self.ram_base, self.memory, gpa, len)
+        in_firmware || map::contains(self.ram_base, self.memory, gpa, len) || self.is_in_disk(gpa, len)
+    }
+
+    /// Whether the `len` bytes at a guest-physical address lie in one disk in memory.
+    fn is_in_disk(&self, gpa: u64, len: u64) -> bool {
+        self.disk_regions().any(|region| map::contains(region.start, region.end - region.start, gpa, len))
     }
 
     /// Topology of the vCPUs that the guest sees.
@@ -213,7 +234,7 @@ pub enum Mode {
     },
 }
 
-/// A file of the blob and its destination in a virtual machine's RAM.
+/// A file of the blob and its destination in a virtual machine's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
     /// Offset of the file from the blob's start in bytes: a multiple of [`crate::FILE_ALIGN`].

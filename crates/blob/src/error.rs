@@ -39,6 +39,8 @@ pub enum Rule {
     UniqueName,
     /// The amount of RAM is supported by the board.
     Memory,
+    /// Regions of disks in memory are whole blocks of [`stile_board::memory_disks::REGION_ALIGN`], and with RAM no more than RAM can be.
+    Disks,
     /// There are 1 to [`stile_board::MAX_VCPUS`] vCPUs.
     Vcpus,
     /// [`Vm::topology`](crate::Vm::topology) is not of [`Vm::vcpus`](crate::Vm::vcpus) vCPUs.
@@ -60,7 +62,7 @@ pub enum Rule {
     LoadFile,
     /// The load's size in RAM is at least the file's length.
     LoadSize,
-    /// The load lies in RAM.
+    /// The load lies in RAM, in the memory for firmware, or in a disk in memory.
     LoadAddress,
 }
 
@@ -89,6 +91,7 @@ impl fmt::Display for Rule {
             Rule::Name => "invalid name",
             Rule::UniqueName => "duplicate name",
             Rule::Memory => "amount of RAM is out of range",
+            Rule::Disks => "size of disks in memory is out of range",
             Rule::Vcpus => "number of vCPUs is out of range",
             Rule::Topology => "sockets, cores and threads are not as many as the vCPUs",
             Rule::Share => "weight or cap is out of range",

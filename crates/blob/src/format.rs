@@ -7,7 +7,7 @@ pub const MAGIC: [u8; 8] = *b"STILEBLB";
 ///
 /// Any change to the configuration's types is a new version. No other version is read: the hypervisor and the
 /// command that makes images are built from one repository.
-pub const VERSION: u32 = 16;
+pub const VERSION: u32 = 17;
 
 /// The length of the header in bytes.
 pub const HEADER_LEN: usize = 32;

@@ -16,7 +16,7 @@ pub struct Slot {
     pub device: u32,
     /// Server-physical address of the window on the client's RAM. All devices of a client have the same window.
     pub window: u64,
-    /// Size of the window: of the client's RAM, with a PC's devices inside.
+    /// Size of the window: of the client's RAM and disks in memory, with a PC's devices inside.
     pub size: u64,
     /// Client-physical address of the window's first byte.
     pub base: u64,
@@ -27,12 +27,12 @@ impl Vms<'_> {
     /// machines. `None` if there are too many, or the windows have no addresses.
     pub fn served_by(&self, server: usize) -> Option<Vec<Slot, MAX_SERVED>> {
         let own = self.clone().nth(server)?;
-        let end = own.ram_span().end;
+        let end = own.memory_span().end;
         // On a PC also behind the devices.
         let mut window = if own.ram_base == 0 { end.max(pc::HIGH_RAM) } else { end }.checked_next_multiple_of(map::WINDOW_ALIGN)?;
         let mut slots = Vec::new();
         for (client, vm) in self.clone().enumerate() {
-            let (before, span) = (slots.len(), vm.ram_span());
+            let (before, span) = (slots.len(), vm.memory_span());
             let size = span.end - span.start;
             for (index, served) in vm.served.iter().enumerate().filter(|(_, served)| usize::from(served.server) == server) {
                 let (client, index) = (client as u8, index as u8);

@@ -13,6 +13,7 @@ fn vm(name: &str, memory: u64) -> Vm<'_> {
         memory,
         ram_base: map::RAM_BASE,
         firmware: 0,
+        disks: heapless::Vec::new(),
         vcpus: 1,
         topology: None,
         class: None,
@@ -85,7 +86,8 @@ fn assert_invariants(blob: &Blob<'_>) {
         for load in &vm.loads {
             let load_end = load.gpa.checked_add(load.mem_len).expect("no overflow");
             assert!(load.mem_len >= load.len);
-            assert!(load.gpa >= vm.ram_base && load_end <= ram_end || load_end <= vm.firmware);
+            let is_disk = vm.disk_regions().any(|disk| load.gpa >= disk.start && load_end <= disk.end && disk.start >= ram_end);
+            assert!(load.gpa >= vm.ram_base && load_end <= ram_end || load_end <= vm.firmware || is_disk);
             if load.len != 0 {
                 assert_eq!(blob.file(load).expect("in the blob").len() as u64, load.len);
             }
@@ -233,6 +235,11 @@ fn each_violated_rule_is_reported() {
     assert_eq!(check(&|vm| vm.memory = 0), broken(Rule::Memory));
     assert_eq!(check(&|vm| vm.memory = ram + 4096), broken(Rule::Memory));
     assert_eq!(check(&|vm| vm.memory = !0 << 21), broken(Rule::Memory));
+    let disks = |sizes: &'static [u64]| move |vm: &mut Vm<'_>| vm.disks = heapless::Vec::from_slice(sizes).expect("few");
+    assert_eq!(check(&disks(&[map::RAM_GRANULE, 4 * map::RAM_GRANULE])), Ok(()));
+    for sizes in [&[0][..], &[4096], &[map::RAM_MAX], &[!0 << 21, !0 << 21]] {
+        assert_eq!(check(&disks(sizes)), broken(Rule::Disks), "{sizes:?}");
+    }
     assert_eq!(check(&|vm| vm.vcpus = 0), broken(Rule::Vcpus));
     assert_eq!(check(&|vm| vm.vcpus = MAX_VCPUS as u16 + 1), broken(Rule::Vcpus));
     let two = |threads| Some(Topology { sockets: 1, cores: 1, threads });
@@ -293,6 +300,22 @@ fn as_many_vms_as_there_may_be() {
     let most = blob(&machine(&vms[1..]), &[], &[]).expect("not too many");
     assert!(Blob::parse(&most).expect("valid").vms.map(|vm| vm.name).eq(names[1..].iter()));
     assert_eq!(blob(&machine(&vms), &[], &[]), Err(Error::Encoding));
+}
+
+#[test]
+fn disks_in_memory_are_loaded_behind_ram() {
+    const SIZE: u64 = map::RAM_GRANULE;
+    let mut with_disks = vm("a", 2 * SIZE);
+    with_disks.disks = [SIZE, 2 * SIZE].into_iter().collect();
+    let end = map::RAM_BASE + 2 * SIZE;
+    assert!(with_disks.disk_regions().eq([end..end + SIZE, end + 2 * SIZE..end + 4 * SIZE]));
+    assert_eq!(with_disks.memory_span(), map::RAM_BASE..end + 4 * SIZE);
+    let made = |gpa, mem_len| blob(&machine(&[with_disks.clone()]), &[], &[File { vm: 0, bytes: b"x", gpa, mem_len }]).map(|_| ());
+    assert_eq!(made(end, SIZE), Ok(()));
+    assert_eq!(made(end + 2 * SIZE, 2 * SIZE), Ok(()));
+    for (gpa, len) in [(end, SIZE + 1), (end + SIZE, 1), (end + 2 * SIZE, 2 * SIZE + 1), (end - 1, 2)] {
+        assert_eq!(made(gpa, len), Err(Error::Vm(0, Rule::LoadAddress)), "{gpa:#x}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Validation of a configuration before its use.
 
 use heapless::Vec;
+use stile_board::memory_disks::REGION_ALIGN;
 use stile_board::{MAX_ASSIGNED, MAX_VCPUS, MAX_VMS, map};
 
 use crate::{Error, FILE_ALIGN, Files, Load, MAX_NAME_LEN, Mode, Rule, Settings, Share, Vm, Vms};
@@ -79,6 +80,10 @@ pub(crate) fn validate_vm(vm: &Vm<'_>) -> Result<(), Rule> {
     }
     if !map::is_ram_size(vm.memory) || vm.ram_base > map::RAM_BASE || !vm.ram_base.is_multiple_of(map::RAM_GRANULE) {
         return Err(Rule::Memory);
+    }
+    let is_region = |size: &u64| *size != 0 && size.is_multiple_of(REGION_ALIGN);
+    if !vm.disks.iter().all(is_region) || vm.disk_memory() > map::RAM_MAX - vm.memory {
+        return Err(Rule::Disks);
     }
     // RAM below its usual place would overlap.
     let is_firmware = vm.firmware.is_multiple_of(map::RAM_GRANULE) && vm.firmware <= map::FIRMWARE_MAX && vm.ram_base == map::RAM_BASE;

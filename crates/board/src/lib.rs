@@ -14,6 +14,7 @@ pub mod footprint;
 pub mod intid;
 mod limits;
 pub mod map;
+pub mod memory_disks;
 pub mod pc;
 
 pub use cpus::{CpuId, CpuSet};

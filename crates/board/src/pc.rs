@@ -21,9 +21,8 @@ pub const RAM_LIMIT: u64 = 0xc000_0000;
 /// RAM that does not fit below [`RAM_LIMIT`] continues here: 4 GiB.
 pub const HIGH_RAM: u64 = 1 << 32;
 
-/// Returns the end of `size` bytes of RAM.
-pub const fn ram_end(size: u64) -> u64 {
-    let [low, high] = ram(size);
+/// Returns the end of the last of two ranges that is not empty.
+pub const fn end([low, high]: &[Range<u64>; 2]) -> u64 {
     if high.start == high.end { low.end } else { high.end }
 }
 
@@ -31,6 +30,14 @@ pub const fn ram_end(size: u64) -> u64 {
 pub const fn ram(size: u64) -> [Range<u64>; 2] {
     let low = if size < RAM_LIMIT { size } else { RAM_LIMIT };
     [0..low, HIGH_RAM..HIGH_RAM + (size - low)]
+}
+
+/// Returns the ranges of `size` bytes of RAM with `disks` bytes of disks in memory behind them. The disks are not divided: if the devices
+/// leave no room for them below, they are above.
+pub const fn memory(size: u64, disks: u64) -> [Range<u64>; 2] {
+    let [low, high] = ram(size);
+    let is_below = high.start == high.end && disks <= RAM_LIMIT - low.end;
+    if is_below { [0..low.end + disks, high] } else { [low, high.start..high.end + disks] }
 }
 
 /// Window of the PCI host bridge of a PC with functions, for BARs; configuration space of its bus 0 is behind it.
@@ -161,7 +168,17 @@ mod tests {
         assert_eq!(ram(1 << 30), [0..1 << 30, HIGH_RAM..HIGH_RAM]);
         assert_eq!(ram(RAM_LIMIT), [0..RAM_LIMIT, HIGH_RAM..HIGH_RAM]);
         assert_eq!(ram(5 << 30), [0..RAM_LIMIT, HIGH_RAM..6 << 30]);
-        assert_eq!([1 << 30, RAM_LIMIT, 5 << 30].map(ram_end), [1 << 30, RAM_LIMIT, 6 << 30]);
+        assert_eq!([1 << 30, RAM_LIMIT, 5 << 30].map(|size| end(&ram(size))), [1 << 30, RAM_LIMIT, 6 << 30]);
+    }
+
+    #[test]
+    fn disks_are_whole_and_beside_the_devices() {
+        let gib = |gib: u64| gib << 30;
+        assert_eq!(memory(gib(1), 0), ram(gib(1)));
+        assert_eq!(memory(gib(1), gib(2)), [0..gib(3), HIGH_RAM..HIGH_RAM]);
+        assert_eq!(memory(gib(1), gib(2) + 1), [0..gib(1), HIGH_RAM..gib(6) + 1]);
+        assert_eq!(memory(gib(3), 1), [0..gib(3), HIGH_RAM..HIGH_RAM + 1]);
+        assert_eq!(memory(gib(5), gib(1)), [0..gib(3), HIGH_RAM..gib(7)]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use core::ops::Range;
 
 use stile_blob::{CpuClass, Mitigations, OnReset, Settings, Share, Techniques, Vm};
 use stile_board::{CpuSet, MAX_VMS};
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::draft::{Cpus, Draft, Given, VmDraft, changed};
@@ -186,7 +187,9 @@ fn compare(text: &str, (image, vms): (&str, &[&str]), cpus: u32, files: &[&str],
     changes.remakes.sort_by_key(|remake| remake.vm);
     // Keys with mistakes are different from the image's.
     if mistakes.is_empty() {
-        compare_fixed(text, image, &pairs, &added, mistakes);
+        let in_memory = |number: &usize| draft.vms.get(*number).is_some_and(|vm| vm.disks.iter().all(remake::is_in_memory));
+        let (added, with_others) = added.into_iter().partition(in_memory);
+        compare_fixed(text, image, &pairs, (added, with_others), mistakes);
     }
     Some(changes)
 }
@@ -266,24 +269,46 @@ fn vm_changes(vm: &VmDraft, old: &VmDraft, name: &str, cpus: u32, keys: &mut Vec
 }
 
 /// Reports the keys that differ but can't change. `pairs`: the numbers of virtual machines in both texts; `added`: the numbers of those
-/// that only `text` has.
-fn compare_fixed(text: &str, image: &str, pairs: &[(usize, usize)], added: &[usize], mistakes: &mut Vec<Mistake>) {
+/// that only `text` has, without and with other disks than those in memory.
+fn compare_fixed(
+    text: &str,
+    image: &str,
+    pairs: &[(usize, usize)],
+    (added, with_disks): (Vec<usize>, Vec<usize>),
+    mistakes: &mut Vec<Mistake>,
+) {
     let [new, old] = [text, image].map(|text| DeTable::parse_recoverable(text).0);
     let (whole, new, old) = (new.span(), new.get_ref(), old.get_ref());
     let [machine, vm, technique] = CHANGEABLE;
     fixed_tables(new, old, "machine", whole, machine, image, mistakes);
     for &(number, old_number) in pairs {
         if let (Some((new, span)), Some((old, _))) = (vm_table(new, number), vm_table(old, old_number)) {
-            fixed(new, old, &span, vm, image, mistakes);
+            let disks = ["disk"].into_iter().filter(|key| has_same_disks(new.get(*key), old.get(*key)));
+            fixed(new, old, &span, &vm.iter().copied().chain(disks).collect::<Vec<_>>(), image, mistakes);
             fixed_tables(new, old, "techniques", span, technique, image, mistakes);
         }
     }
     let none = DeTable::new();
-    for (new, span) in added.iter().filter_map(|&number| vm_table(new, number)) {
-        let vm: Vec<&str> = vm.iter().copied().chain(["name"]).collect();
+    let all = added.into_iter().map(|number| (number, Some("disk"))).chain(with_disks.into_iter().map(|number| (number, None)));
+    for ((new, span), disks) in all.filter_map(|(number, disks)| Some((vm_table(new, number)?, disks))) {
+        let vm: Vec<&str> = vm.iter().copied().chain(["name"]).chain(disks).collect();
         fixed(new, &none, &span, &vm, image, mistakes);
         fixed_tables(new, &none, "techniques", span, technique, image, mistakes);
     }
+}
+
+/// Whether two lists of disks are equal, apart from the files of those in memory.
+fn has_same_disks(new: Option<&Spanned<DeValue<'_>>>, old: Option<&Spanned<DeValue<'_>>>) -> bool {
+    let lists = new.and_then(|new| new.get_ref().as_array()).zip(old.and_then(|old| old.get_ref().as_array()));
+    let Some((new, old)) = lists else { return false };
+    let is_in_memory = |disk: &DeTable<'_>| disk.get("in_memory").is_some_and(|value| value.get_ref().as_bool() == Some(true));
+    let is_same_disk = |new: &DeTable<'_>, old: &DeTable<'_>| {
+        let may_differ = |key: &str| key == "file" && is_in_memory(new) && is_in_memory(old);
+        let has = |key: &str, value| old.get(key).is_some_and(|old| may_differ(key) || is_same(value, old.get_ref()));
+        new.len() == old.len() && new.iter().all(|(key, value)| has(key.get_ref(), value.get_ref()))
+    };
+    let mut pairs = new.iter().zip(old.iter()).map(|(new, old)| new.get_ref().as_table().zip(old.get_ref().as_table()));
+    new.len() == old.len() && pairs.all(|pair| pair.is_some_and(|(new, old)| is_same_disk(new, old)))
 }
 
 /// The table of a virtual machine, and its place.

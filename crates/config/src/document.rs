@@ -53,7 +53,7 @@ const VM_KEYS: &[&str] = &[
 const BUDGET_KEYS: &[&str] = &["exit_time", "exits_per_second"];
 const DOMAIN_KEYS: &[&str] = &["append", "kernel", "memory", "vcpus"];
 const FUNCTION_KEYS: &[&str] = &["function"];
-const DISK_KEYS: &[&str] = &["file", "format", "readonly", "served"];
+const DISK_KEYS: &[&str] = &["file", "format", "in_memory", "readonly", "served"];
 const FOLDER_KEYS: &[&str] = &["path", "readonly", "served", "tag"];
 const SERVED_KEYS: &[&str] = &["by", "cid", "device", "folder", "forward"];
 const NETWORK_KEYS: &[&str] = &["bridge", "forward", "served"];
@@ -242,6 +242,7 @@ fn disks(vm: &Table<'_>, mistakes: &mut Vec<Mistake>) -> Vec<DiskDraft> {
                 read_only: disk.boolean("readonly", mistakes).is_some_and(|given| given.value),
                 format: disk.string("format", "\"qcow2\" or \"raw\"", mistakes),
                 served: disk.boolean("served", mistakes).is_some_and(|given| given.value),
+                in_memory: disk.boolean("in_memory", mistakes).is_some_and(|given| given.value),
             }
         })
         .collect()

@@ -180,6 +180,8 @@ pub struct DiskDraft {
     pub format: Option<Given<String>>,
     /// Whether a virtual machine serves it that the configuration does not name.
     pub served: bool,
+    /// Whether its contents are in the virtual machine's memory.
+    pub in_memory: bool,
 }
 
 /// A network of a virtual machine.

@@ -20,6 +20,7 @@ pub mod document;
 pub mod draft;
 mod fit;
 mod mistake;
+pub mod raw_image;
 mod table;
 mod text;
 pub mod units;

@@ -18,6 +18,8 @@ use super::served;
 pub struct Description<'a> {
     /// RAM in bytes.
     pub memory: u64,
+    /// Guest-physical addresses of disks in memory.
+    pub disks: Vec<Range<u64>>,
     /// Virtual CPUs: 1 to [`MAX_VCPUS`].
     pub vcpus: u16,
     /// Topology that the guest sees, if configured.
@@ -83,6 +85,9 @@ pub fn build(description: &Description<'_>) -> FdtWriterResult<Vec<u8>> {
     fdt.property_string("device_type", "memory")?;
     fdt.property_array_u64("reg", &[map::RAM_BASE, description.memory])?;
     fdt.end_node(memory)?;
+    for disk in &description.disks {
+        memory_disk(&mut fdt, disk)?;
+    }
 
     cpus(&mut fdt, usize::from(description.vcpus), description.topology)?;
     psci(&mut fdt, if description.el2 { "smc" } else { "hvc" })?;
@@ -290,6 +295,15 @@ fn interrupt_controller(fdt: &mut FdtWriter, description: &Description<'_>) -> F
         fdt.end_node(frame)?;
     }
     fdt.end_node(gic)
+}
+
+/// A disk in memory (Linux, Documentation/devicetree/bindings/pmem/pmem-region.yaml). It is volatile: stores need no flush to persist, as none do.
+fn memory_disk(fdt: &mut FdtWriter, region: &Range<u64>) -> FdtWriterResult<()> {
+    let disk = fdt.begin_node(&format!("pmem@{:x}", region.start))?;
+    fdt.property_string("compatible", "pmem-region")?;
+    fdt.property_null("volatile")?;
+    fdt.property_array_u64("reg", &[region.start, region.end - region.start])?;
+    fdt.end_node(disk)
 }
 
 /// The flash: two chips of 16 bits side by side.

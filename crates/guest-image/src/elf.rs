@@ -7,13 +7,14 @@ use alloc::vec::Vec;
 
 use stile_blob::MAX_LOADS;
 use stile_board::map;
+use stile_board::memory_disks::MAX_MEMORY_DISKS;
 
 use super::elf_file::{ElfFile, PT_LOAD};
 use super::{KernelError, Segment};
 
 /// Maximum number of segments of a program: the blob's loads without the initial RAM file system and the
 /// device tree.
-const MAX_SEGMENTS: usize = MAX_LOADS - 2;
+const MAX_SEGMENTS: usize = MAX_LOADS - MAX_MEMORY_DISKS - 2;
 
 /// The loadable part of an ELF file.
 pub struct Program {

@@ -81,7 +81,8 @@ impl<'a> Loaded<'a> {
             None => None,
         };
         let bootargs = core::str::from_utf8(bytes("bootargs")?.strip_suffix(&[0])?).ok()?;
-        let is_kernels = |gpa: u64| gpa != vm.info && initrd_at.as_ref().is_none_or(|range| gpa != range.start);
+        let is_disk = |gpa: u64| vm.disk_regions().any(|region| region.start == gpa);
+        let is_kernels = |gpa: u64| gpa != vm.info && !is_disk(gpa) && initrd_at.as_ref().is_none_or(|range| gpa != range.start);
         let mut segments = Vec::new();
         for load in vm.loads.iter().filter(|load| is_kernels(load.gpa)) {
             let start = usize::try_from(load.offset).ok()?;

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use stile_blob::{Gic, Mode, Topology};
-use stile_board::map;
+use stile_board::{map, memory_disks};
 use thiserror::Error;
 
 use super::domain::Domain;
@@ -25,6 +25,8 @@ pub struct Guest<'a> {
     pub bootargs: &'a str,
     /// RAM in bytes.
     pub memory: u64,
+    /// The contents of its disks in memory, none of which is empty: at most [`memory_disks::MAX_MEMORY_DISKS`].
+    pub disks: &'a [&'a [u8]],
     /// Virtual CPUs: 1 to [`stile_board::MAX_VCPUS`].
     pub vcpus: u16,
     /// Topology that the guest sees, if configured.
@@ -50,6 +52,17 @@ impl<'a> Guest<'a> {
     pub fn initrd(&self) -> Option<&'a [u8]> {
         self.initrd.filter(|initrd| !initrd.is_empty())
     }
+
+    /// Sizes of the regions of its disks in memory.
+    pub fn disk_sizes(&self) -> Vec<u64> {
+        self.disks.iter().map(|disk| memory_disks::region_size(disk.len() as u64)).collect()
+    }
+
+    /// Its disks in memory, the first one at `start`.
+    pub(crate) fn disks_at(&self, start: u64) -> Vec<Disk<'a>> {
+        let places = memory_disks::places(start, &self.disk_sizes()).collect::<Vec<_>>();
+        places.into_iter().zip(self.disks).map(|(region, &bytes)| Disk { region, bytes: bytes.into() }).collect()
+    }
 }
 
 /// A virtual machine that Xen, in one of Stile's, starts itself.
@@ -67,6 +80,15 @@ pub struct GuestDomain<'a> {
     pub vcpus: u16,
 }
 
+/// A disk in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk<'a> {
+    /// Its guest-physical addresses; bytes behind the contents are zeroes.
+    pub region: Range<u64>,
+    /// Its contents.
+    pub bytes: Cow<'a, [u8]>,
+}
+
 /// The memory layout of a virtual machine.
 #[derive(Clone, Debug)]
 pub struct Plan<'a> {
@@ -82,6 +104,8 @@ pub struct Plan<'a> {
     pub ram_base: u64,
     /// Further bytes and their addresses.
     pub more: Vec<(u64, Cow<'a, [u8]>)>,
+    /// Disks in memory.
+    pub disks: Vec<Disk<'a>>,
 }
 
 /// Reason for which a virtual machine can't be made.
@@ -128,8 +152,10 @@ pub fn plan<'a>(guest: &Guest<'a>, file: &'a [u8], unpacking: &Unpacking) -> Res
 pub fn plan_with<'a>(guest: &Guest<'a>, kernel: Kernel<'a>) -> Result<Plan<'a>, Error> {
     let initrd_len = guest.initrd().map(|initrd| initrd.len() as u64);
     let behind = Behind::new(initrd_len, guest.domains);
+    let disks = guest.disks_at(map::RAM_BASE + guest.memory);
     let describe = |start: u64| Description {
         memory: guest.memory,
+        disks: disks.iter().map(|disk| disk.region.clone()).collect(),
         vcpus: guest.vcpus,
         topology: guest.topology,
         el2: guest.nested,
@@ -154,7 +180,7 @@ pub fn plan_with<'a>(guest: &Guest<'a>, kernel: Kernel<'a>) -> Result<Plan<'a>, 
     layout.initrd = initrd_len.map(|len| start..start + len);
     let dtb = build(&describe(start))?;
     let more = behind.domains(start).zip(guest.domains).map(|(range, domain)| (range.start, domain.kernel.into())).collect();
-    Ok(Plan { kernel, dtb, layout, mode: Mode::Reset, ram_base: map::RAM_BASE, more })
+    Ok(Plan { kernel, dtb, layout, mode: Mode::Reset, ram_base: map::RAM_BASE, more, disks })
 }
 
 /// The description of a domain for the device tree.

@@ -3,8 +3,11 @@
 use alloc::borrow::{Cow, ToOwned};
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use stile_blob::{Files, Gic, Load, MAX_GICV2_VCPUS, MAX_LOADS, Nested, Package, Rule, Vm};
+use stile_board::memory_disks::MAX_MEMORY_DISKS;
+use stile_config::raw_image;
 use thiserror::Error;
 
 use super::kernel::{Kernel, Unpacking};
@@ -23,6 +26,8 @@ pub struct Request<'a, 'r> {
     pub initrd: Option<Option<&'a [u8]>>,
     /// Whether the configuration names an initial RAM file system.
     pub has_initrd: bool,
+    /// The contents of each disk in memory, which are not empty; `None`, or beyond the end: the image's.
+    pub disks: &'r [Option<&'a [u8]>],
     /// RAM in bytes: a size that virtual machines can have.
     pub memory: Option<u64>,
     /// Number of vCPUs, 1 to [`stile_board::MAX_VCPUS`]; none if the virtual machine has a topology.
@@ -46,6 +51,19 @@ pub enum RemakeError {
     /// The image's initial RAM file system can't be found.
     #[error("the image's initial RAM file system can't be used here; expected it as a file in the folder VMS")]
     Initrd,
+    /// The image's disk in memory can't be found.
+    #[error("the image's disk can't be used here; expected it as a file in the folder VMS")]
+    Disk,
+    /// The new disk of this number in memory is not a raw image.
+    #[error("the disk {what}; expected {expected}")]
+    Image {
+        /// The disk's number.
+        number: usize,
+        /// The mistake.
+        what: String,
+        /// The expected image.
+        expected: &'static str,
+    },
     /// Virtual machines depend on each other.
     #[error("this can't be changed here, since the virtual machine serves devices, or others serve it; expected a new image")]
     Links,
@@ -100,11 +118,13 @@ pub fn remake<'a>(vm: &Vm<'a>, files: Files<'a>, request: &Request<'a, '_>) -> R
     if vm.gic == Gic::V2 && vcpus > MAX_GICV2_VCPUS {
         return Err(RemakeError::Vcpus(vcpus));
     }
+    let disks = disks(vm, files, request.disks)?;
     let guest = Guest {
         kernel_name: request.kernel.map_or("", |(name, _)| name),
         initrd,
         bootargs: &bootargs,
         memory: request.memory.unwrap_or(vm.memory),
+        disks: &disks,
         vcpus,
         topology: vm.topology,
         nested: vm.techniques.nested != Nested::Off,
@@ -122,6 +142,21 @@ pub fn remake<'a>(vm: &Vm<'a>, files: Files<'a>, request: &Request<'a, '_>) -> R
         (None, Some(loaded)) => loaded.plan(&guest).map_err(RemakeError::Plan)?.ok_or(RemakeError::Kernel).and_then(with_plan),
         (None, None) => Err(RemakeError::Kernel),
     }
+}
+
+/// Returns the contents of a virtual machine's disks in memory: those of `new`, or the image's.
+fn disks<'a>(vm: &Vm<'_>, files: Files<'a>, new: &[Option<&'a [u8]>]) -> Result<Vec<&'a [u8]>, RemakeError> {
+    let of_image = |region: Range<u64>| vm.loads.iter().find(|load| load.gpa == region.start).and_then(|load| files.file(load));
+    for (number, disk) in new.iter().enumerate().filter_map(|(number, disk)| Some((number, (*disk)?))) {
+        raw_image::check(disk.len() as u64, disk).map_err(|(what, expected)| RemakeError::Image { number, what, expected })?;
+    }
+    let mut old = vm.disk_regions().map(of_image);
+    let mut new = new.iter().copied();
+    let all = (0..vm.disks.len().max(new.len())).map(|_| {
+        let old = old.next().flatten();
+        new.next().flatten().or(old).ok_or(RemakeError::Disk)
+    });
+    all.collect()
 }
 
 /// Checks that the segments of an unpacked kernel, which are copied, are no more bytes than the kernel: an ELF file may have the same bytes
@@ -177,8 +212,12 @@ fn made<'a>(
         let bytes: &Cow<'_, [u8]> = bytes;
         load(bytes, *gpa, bytes.len() as u64)?;
     }
+    for disk in &plan.disks {
+        load(&disk.bytes, disk.region.start, disk.region.end - disk.region.start)?;
+    }
     let vm = Vm {
         memory: guest.memory,
+        disks: plan.disks.iter().map(|disk| disk.region.end - disk.region.start).take(MAX_MEMORY_DISKS).collect(),
         ram_base: plan.ram_base,
         firmware: plan.kernel.firmware_size(),
         vcpus: guest.vcpus,

@@ -15,7 +15,7 @@ pub const BLOB: Target = Target {
     run: blob,
     seeds: blobs,
     mutations: 4000,
-    marks: &["wrong checksum", "configuration", "symbols", "file", "served", "refused"],
+    marks: &["wrong checksum", "configuration", "symbols", "file", "disk", "served", "refused"],
 };
 
 /// An image, as `stile` looks for the names of its VMs.
@@ -41,6 +41,7 @@ pub fn vm(name: &'static str, mode: Mode) -> Vm<'static> {
         on_reset: OnReset::Stop,
         techniques: Techniques::default(),
         functions: heapless::Vec::new(),
+        disks: heapless::Vec::new(),
         served: heapless::Vec::new(),
         serves: 0,
         gic: stile_blob::Gic::default(),
@@ -67,7 +68,10 @@ pub fn blobs() -> Vec<Vec<u8>> {
     let (mut client, mut server) = (vm("client", Mode::Reset), vm("server", Mode::Reset));
     (client.firmware, server.firmware, server.serves) = (0, 0, 1);
     client.served.push(stile_blob::Served { device: 2, server: 1 }).expect("room");
-    let served = write::blob(&machine(&[client, server]), &[], &[]);
+    client.disks.extend([map::RAM_GRANULE, 3 * map::RAM_GRANULE]);
+    let disks = client.disk_regions().map(|region| File { vm: 0, bytes: b"disk", gpa: region.start, mem_len: region.end - region.start });
+    let disks: Vec<_> = disks.collect();
+    let served = write::blob(&machine(&[client, server]), &[], &disks);
     let mut all: Vec<Vec<u8>> = [small, large, served].into_iter().map(|blob| blob.expect("valid")).collect();
     let mut damaged = all[0].clone();
     damaged[HEADER_LEN + 2] ^= 1;
@@ -124,11 +128,11 @@ fn check_served(vms: &stile_blob::Vms<'_>, number: usize, vm: &Vm<'_>) {
         reach("served");
         let slots = vms.served_by(usize::from(served.server)).expect("checked");
         let own: Vec<_> = slots.iter().filter(|slot| (usize::from(slot.client), usize::from(slot.index)) == (number, index)).collect();
-        assert!(own.len() == 1 && own[0].device == served.device && (own[0].base, own[0].size) == (vm.ram_base, vm.memory));
+        assert!(own.len() == 1 && own[0].device == served.device && (own[0].base..own[0].base + own[0].size) == vm.memory_span());
     }
     let slots = if vm.serves == 0 { Default::default() } else { vms.served_by(number).expect("checked") };
     assert_eq!(slots.len(), usize::from(vm.serves));
-    let mut end = vm.ram_base + vm.memory;
+    let mut end = vm.memory_span().end;
     for slots in slots.chunk_by(|one, other| one.client == other.client) {
         assert!(slots[0].window >= end && slots.iter().all(|slot| slot.window == slots[0].window));
         end = slots[0].window + slots[0].size;
@@ -151,10 +155,17 @@ pub fn check_vm(vm: &Vm<'_>) {
     if let Mode::Long { tables } = vm.mode {
         assert!(ram.contains(&tables) && tables.is_multiple_of(4096));
     }
+    let mut end = ram.end;
+    for (disk, &size) in vm.disk_regions().zip(&vm.disks) {
+        reach("disk");
+        assert!(disk.start >= end && disk.end - disk.start == size && disk.start.is_multiple_of(map::RAM_GRANULE));
+        end = disk.end;
+    }
+    assert!(end <= vm.memory_span().end && vm.memory_span().end <= 1 << 39);
     for load in &vm.loads {
         let end = load.gpa.checked_add(load.mem_len).expect("a load does not wrap");
         let inside = |range: &Range<u64>| range.start <= load.gpa && end <= range.end;
-        assert!((inside(&ram) || inside(&firmware)) && load.len <= load.mem_len);
+        assert!((inside(&ram) || inside(&firmware) || vm.disk_regions().any(|disk| inside(&disk))) && load.len <= load.mem_len);
     }
 }
 

@@ -125,7 +125,7 @@ fn plan(arch: Arch, bytes: &[u8]) {
     }
     unpack_at_boot(bytes);
     let vm = VMS.with(|vms| vms[usize::from(arch == Arch::X86_64)].clone());
-    let files = VmFiles { kernel: bytes, initrd: Some(&[7; 100]), bootargs: "quiet", domains: &[] };
+    let files = VmFiles { kernel: bytes, initrd: Some(&[7; 100]), bootargs: "quiet", domains: &[], disks: &[] };
     let _ = is_linux(arch, bytes, RAM);
     match plan_for(arch, &vm, &files, Seed::Fixed) {
         Ok(plan) => {

@@ -35,6 +35,7 @@ pub fn blob() -> &'static [u8] {
             memory: 2 << 20,
             ram_base: RAM_BASE,
             firmware: 0,
+            disks: heapless::Vec::new(),
             vcpus,
             topology: None,
             class: None,

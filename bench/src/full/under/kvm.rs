@@ -18,7 +18,7 @@ const MEMORY: u64 = system::MEMORY + (1 << 30);
 /// Runs the work; repeats the boot `units` times.
 pub fn run(kvm: Kvm, job: &Job<'_>) -> Result<Counts> {
     let bootargs = system::bootargs(job.arch, job.work, job.units, IpiAccess::Trapped);
-    let files = VmFiles { kernel: &job.system.kernel, initrd: Some(&job.system.initrd), bootargs: &bootargs, domains: &[] };
+    let files = VmFiles { kernel: &job.system.kernel, initrd: Some(&job.system.initrd), bootargs: &bootargs, domains: &[], disks: &[] };
     let config = vm(job);
     let plan = image::plan_for(job.arch, &config, &files, Seed::Fixed)?;
     let name = config.name.clone();

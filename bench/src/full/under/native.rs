@@ -40,6 +40,7 @@ fn run_on_arm(job: &Job<'_>) -> Result<Counts> {
     let bootargs = system::bootargs(job.arch, job.work, job.units, IpiAccess::Trapped);
     // The emulator adds the address of the initial RAM file system.
     let tree = dtb::build(&Description {
+        disks: Vec::new(),
         el2: false,
         memory: system::MEMORY,
         vcpus: job.work.vcpus,

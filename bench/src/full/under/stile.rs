@@ -23,7 +23,7 @@ pub fn run(job: &Job<'_>, techniques: Techniques) -> Result<Counts> {
     let cpus = vcpus + u32::from(techniques.interrupts == Interrupts::Direct);
     let config = under_stile::machine(job.arch, vm, cpus, job.cpu);
     let bootargs = system::bootargs(job.arch, job.work, job.units, techniques.ipi);
-    let files = VmFiles { kernel: &job.system.kernel, initrd: Some(&job.system.initrd), bootargs: &bootargs, domains: &[] };
+    let files = VmFiles { kernel: &job.system.kernel, initrd: Some(&job.system.initrd), bootargs: &bootargs, domains: &[], disks: &[] };
     let extra = if job.arch == Arch::Aarch64 { emulate::REPEATABLE.map(str::to_owned).to_vec() } else { Vec::new() };
     let output = under_stile::run(&hypervisor, &config, &files, extra, job.plugin)?;
     confirm(job, &output.console)?;

@@ -19,7 +19,7 @@ pub fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations
     let vm = |(needs, operations): (Needs, Vec<Operation>)| -> Result<Planned> {
         let bootargs = probe::arguments(&operations, iterations);
         let config = VmConfig { name: format!("probe-{}", needs.vcpus()), ..probe::vm(needs, Techniques::default()) };
-        let files = VmFiles { kernel: probe, initrd: None, bootargs: &bootargs, domains: &[] };
+        let files = VmFiles { kernel: probe, initrd: None, bootargs: &bootargs, domains: &[], disks: &[] };
         let plan = image::plan_for(Arch::X86_64, &config, &files, Seed::Fixed)?;
         Ok(Planned { arch: Arch::X86_64, config, plan })
     };

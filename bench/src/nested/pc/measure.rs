@@ -64,7 +64,7 @@ fn least(l1: &str, cpu: &str, operations: &[Operation], output: &Output) -> Resu
 fn run_guest(cpu: &str) -> Result<Output> {
     let path = Programs::build(Arch::X86_64)?.path(GUEST)?;
     let program = std::fs::read(&path).with_context(|| format!("reading {path}"))?;
-    let files = VmFiles { kernel: &program, initrd: None, bootargs: "only=cost", domains: &[] };
+    let files = VmFiles { kernel: &program, initrd: None, bootargs: "only=cost", domains: &[], disks: &[] };
     under_stile(Nested::Nv2, cpu, vm("l1", KernelSource::File(path.into()), GUEST_MEMORY, 1), &files)
 }
 
@@ -75,7 +75,7 @@ fn run_guest(cpu: &str) -> Result<Output> {
 pub fn run(l1: &str, cpu: &str, operations: &[Operation], rounds: usize) -> Result<Output> {
     let (kernel, initrd, bootargs) = host::pc_host(&probe::build(Arch::X86_64)?, operations, ITERATIONS, rounds, Grouping::Alone)?;
     let kernel = std::fs::read(&kernel).with_context(|| format!("reading {}", kernel.display()))?;
-    let files = VmFiles { kernel: &kernel, initrd: Some(&initrd), bootargs: &bootargs, domains: &[] };
+    let files = VmFiles { kernel: &kernel, initrd: Some(&initrd), bootargs: &bootargs, domains: &[], disks: &[] };
     let nested = if l1 == ENLIGHTENED { Nested::Enlightened } else { Nested::Nv2 };
     under_stile(nested, cpu, vm("l1", KernelSource::Debian(DebianKernel::V6_1), MEMORY, 1), &files)
 }

@@ -29,7 +29,7 @@ fn config(text: &str) -> MachineConfig {
 }
 
 fn plans(config: &MachineConfig, kernel: &[u8], initrd: Option<&[u8]>, seed: Seed) -> Vec<VmPlan> {
-    let files = VmFiles { kernel, initrd, bootargs: "quiet", domains: &[] };
+    let files = VmFiles { kernel, initrd, bootargs: "quiet", domains: &[], disks: &[] };
     config.vms.iter().map(|vm| plan(vm, &files, seed).expect("it fits")).collect()
 }
 
@@ -120,11 +120,11 @@ fn an_empty_initrd_counts_as_none() {
 fn errors_name_the_vm() {
     let config = config("[[vm]]\nname = \"small\"\nkernel = \"debian\"\nmemory = \"2M\"\n");
     let said = |kernel: &[u8], initrd: Option<&[u8]>| {
-        let files = VmFiles { kernel, initrd, bootargs: "", domains: &[] };
+        let files = VmFiles { kernel, initrd, bootargs: "", domains: &[], disks: &[] };
         plan(&config.vms[0], &files, Seed::Fixed).expect_err("no plan").to_string()
     };
     insta::assert_snapshot!("plan_errors", [said(b"", None), said(&image(0, 4096, 64), Some(&[1; 2 << 20]))].join("\n"));
-    let files = VmFiles { kernel: &image(0, 4096, 64), initrd: None, bootargs: "a\0b", domains: &[] };
+    let files = VmFiles { kernel: &image(0, 4096, 64), initrd: None, bootargs: "a\0b", domains: &[], disks: &[] };
     assert!(matches!(plan(&config.vms[0], &files, Seed::Fixed), Err(Error::Dtb { .. })));
 }
 

@@ -10,6 +10,7 @@ use crate::image::dtb::{Description, SEED_LEN, build};
 
 fn description(vcpus: u16) -> Description<'static> {
     Description {
+        disks: Vec::new(),
         el2: false,
         memory: 512 << 20,
         vcpus,

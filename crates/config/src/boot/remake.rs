@@ -6,8 +6,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use stile_board::MAX_VCPUS;
+use stile_board::memory_disks::MAX_MEMORY_DISKS;
 
-use crate::draft::{Given, VmDraft, changed};
+use crate::draft::{DiskDraft, Given, VmDraft, changed};
 use crate::{Mistake, Place, value};
 
 /// RAM of a virtual machine without a size in its configuration, in bytes.
@@ -28,12 +29,21 @@ pub struct Remake {
     pub initrd: Option<Option<Given<String>>>,
     /// Whether it is given an initial RAM file system by a file's name, or by a word that only `stile` knows.
     pub has_initrd: bool,
+    /// The file on the boot medium of each disk in memory. `None`, or beyond the end: the image's.
+    pub disks: Vec<Option<Given<String>>>,
     /// The part of the command line that the configuration gives.
     pub append: Append,
     /// RAM in bytes.
     pub memory: Option<Given<u64>>,
     /// Number of vCPUs.
     pub vcpus: Option<Given<u16>>,
+}
+
+impl Remake {
+    /// The files on the boot medium that it names.
+    pub fn files(&self) -> impl Iterator<Item = &Given<String>> {
+        self.kernel.iter().chain(self.initrd.iter().flatten()).chain(self.disks.iter().flatten())
+    }
 }
 
 /// The end of a kernel's command line.
@@ -89,6 +99,7 @@ pub fn remake(
     let before = mistakes.len();
     let kernel = kernel((new, old), files, mistakes);
     let initrd = initrd((new, old), kernel.is_some(), files, mistakes);
+    let disks = disks((new, old), files, mistakes);
     let append = changed(&new.append, &old.append).map(|append| append.map_or_else(|| new.place.clone(), |given| given.place.clone()));
     new.append.iter().for_each(|given| value::no_nul(given, mistakes));
     let memory = changed(&new.memory, &old.memory).and_then(|given| match given {
@@ -103,6 +114,7 @@ pub fn remake(
     let places = [
         ("kernel", kernel.as_ref().map(|given| given.place.clone())),
         ("initrd", initrd_place()),
+        ("disk", disks.iter().flatten().next().map(|given| given.place.clone())),
         ("append", append.clone()),
         ("memory", memory.as_ref().map(|given| given.place.clone())),
         ("vcpus", vcpus.as_ref().map(|given| given.place.clone())),
@@ -113,6 +125,7 @@ pub fn remake(
         let file = match key {
             "kernel" => kernel.as_ref().map(from),
             "initrd" => initrd.iter().flatten().next().map(from),
+            "disk" => Some(disks.iter().flatten().map(from).collect()),
             _ => None,
         };
         keys.push(format!("{name}: {key}{}", file.unwrap_or_default()));
@@ -132,6 +145,7 @@ pub fn remake(
         kernel,
         initrd,
         has_initrd: new.initrd.as_ref().is_some_and(|given| given.value != "none"),
+        disks,
         append: Append { old: text(old), new: text(new), place: append },
         memory,
         vcpus,
@@ -151,6 +165,17 @@ pub fn added(new: &VmDraft, vm: usize, name: &str, (files, known): (&[&str], &[S
     }
     let initrd = new.initrd.as_ref().filter(|given| given.value != "none");
     let initrd = initrd.and_then(|given| file("initrd", given, is_initrd_word(&given.value), files, mistakes));
+    if let Some(extra) = new.disks.get(MAX_MEMORY_DISKS) {
+        let what = format!("there are {} disks in memory", new.disks.len());
+        mistakes.push(Mistake::new(extra.place.clone(), what).expected(format!("at most {MAX_MEMORY_DISKS}")));
+    }
+    let mut disks = Vec::new();
+    for disk in new.disks.iter().filter(|disk| is_in_memory(disk)) {
+        match &disk.file {
+            Some(given) => disks.push(file("disk", given, false, files, mistakes)),
+            None => mistakes.push(Mistake::new(disk.place.clone(), "this disk has no image").expected("file = a file in the folder VMS")),
+        }
+    }
     new.append.iter().for_each(|given| value::no_nul(given, mistakes));
     let memory = match &new.memory {
         Some(given) => value::vm_memory(given, mistakes).map(|memory| Given::new(memory, given.place.clone())),
@@ -169,7 +194,18 @@ pub fn added(new: &VmDraft, vm: usize, name: &str, (files, known): (&[&str], &[S
         place: new.append.as_ref().map(|given| given.place.clone()),
     };
     let has_initrd = initrd.is_some();
-    Some(Remake { vm, name: name.to_owned(), place: new.place.clone(), kernel, initrd: Some(initrd), has_initrd, append, memory, vcpus })
+    Some(Remake {
+        vm,
+        name: name.to_owned(),
+        place: new.place.clone(),
+        kernel,
+        initrd: Some(initrd),
+        has_initrd,
+        disks,
+        append,
+        memory,
+        vcpus,
+    })
 }
 
 /// Returns the file on the boot medium that an added virtual machine's key names. `is_word`: the value is a word that only `stile` knows.
@@ -269,6 +305,27 @@ fn initrd(
         mistakes.push(missing(given, files, "initrd as in the image, or the name of a file there"));
     }
     found.map(|file| Some(Given::new(file.to_owned(), given.place.clone())))
+}
+
+/// Whether a disk is in memory, without keys that such disks can't have.
+pub fn is_in_memory(disk: &DiskDraft) -> bool {
+    disk.in_memory && !disk.served && !disk.read_only && disk.format.as_ref().is_none_or(|format| format.value == "raw")
+}
+
+/// The files of the disks in memory on the boot medium, as far as they are there.
+fn disks((new, old): (&VmDraft, &VmDraft), files: &[&str], mistakes: &mut Vec<Mistake>) -> Vec<Option<Given<String>>> {
+    let in_memory = |draft: &'_ VmDraft| draft.disks.iter().filter(|disk| disk.in_memory).map(|disk| disk.file.clone()).collect::<Vec<_>>();
+    let mut found = Vec::new();
+    // Others differ in keys that can't change.
+    for (new, old) in in_memory(new).iter().zip(&in_memory(old)) {
+        let Some(given) = new else { continue };
+        let file = find(&given.value, files);
+        if file.is_none() && changed(new, old).is_some() {
+            mistakes.push(missing(given, files, "file as in the image, or the name of a file there"));
+        }
+        found.push(file.map(|file| Given::new(file.to_owned(), given.place.clone())));
+    }
+    found
 }
 
 /// A file that the boot medium lacks.

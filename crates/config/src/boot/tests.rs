@@ -259,3 +259,59 @@ fn virtual_machines_that_no_text_has_stay() {
         Some("STILE.TOML:17:8: the image has a virtual machine \"service\", which serves the others devices; expected another name")
     );
 }
+
+#[test]
+fn files_of_disks_in_memory_change() {
+    let disk = |more: &str| format!("[[vm.disk]]\nfile = \"images/data.img\"\n{more}\n");
+    let image = format!("{IMAGE}{}{}", disk("in_memory = true"), disk("in_memory = true"));
+    let read = |text: &str, files: &[&str]| {
+        let result = Changes::read("STILE.TOML", text.as_bytes(), (&image, VMS), 4, files);
+        result.map_err(|mistakes| mistakes.to_string().lines().next().unwrap_or_default().to_owned())
+    };
+    let files = |changes: &Changes| -> Vec<_> {
+        let all = changes.remakes.iter().flat_map(|remake| remake.disks.iter());
+        all.map(|disk| disk.as_ref().map(|given| given.value.clone())).collect()
+    };
+    assert_eq!(read(&image, &["other"]).unwrap().remakes, []);
+    let same = read(&image, &["Data.img"]).unwrap();
+    assert_eq!(files(&same), [Some("Data.img".to_owned()), Some("Data.img".to_owned())]);
+    assert_eq!(same.keys, ["two: disk, VMS\\Data.img, VMS\\Data.img"]);
+    let other = image.replacen("images/data.img", "new.img", 1);
+    let changed = read(&other, &["new.img"]).unwrap();
+    assert_eq!((files(&changed), changed.remakes[0].files().count()), (vec![Some("new.img".to_owned()), None], 1));
+    let start = "STILE.TOML:17:8: the folder VMS has no file \"new.img\"; expected file as in the image, or the name of a file there";
+    assert!(read(&other, &["newer.img"]).unwrap_err().starts_with(start));
+    // Other keys, and other numbers of disks.
+    for wrong in [
+        image.replacen("in_memory = true", "in_memory = false", 1),
+        image.replacen("in_memory = true", "in_memory = true\nformat = \"raw\"", 1),
+        format!("{image}{}", disk("in_memory = true")),
+        image.replacen(&disk("in_memory = true"), "", 1),
+    ] {
+        let said = read(&wrong, &["data.img"]).unwrap_err();
+        assert!(said.contains("\"disk\" can't be changed here: the image was made by it"), "{said}\n{wrong}");
+    }
+}
+
+#[test]
+fn added_virtual_machines_have_disks_in_memory() {
+    let added = |disk: &str| format!("{IMAGE}[[vm]]\nname = \"new\"\nkernel = \"Image\"\n[[vm.disk]]\n{disk}\n");
+    let read = |disk: &str| {
+        let result = Changes::read("STILE.TOML", added(disk).as_bytes(), (IMAGE, VMS), 4, &["Image", "web.img"]);
+        result.map_err(|mistakes| mistakes.to_string().lines().next().unwrap_or_default().to_owned())
+    };
+    let changes = read("file = \"web.img\"\nin_memory = true").unwrap();
+    let new = changes.remakes.iter().find(|remake| remake.name == "new").unwrap();
+    assert_eq!(new.disks.iter().flatten().map(|given| &given.value[..]).collect::<Vec<_>>(), ["web.img"]);
+    assert!(read("file = \"none.img\"\nin_memory = true").unwrap_err().contains("the folder VMS has no file \"none.img\""));
+    assert!(read("in_memory = true").unwrap_err().contains("this disk has no image"));
+    for other in [
+        "file = \"web.img\"",
+        "file = \"web.img\"\nin_memory = true\nserved = true",
+        "file = \"web.img\"\nin_memory = true\nreadonly = true",
+    ] {
+        assert!(read(other).unwrap_err().contains("\"disk\" can't be added here"), "{other}");
+    }
+    let five = "file = \"web.img\"\nin_memory = true\n[[vm.disk]]\n".repeat(4) + "file = \"web.img\"\nin_memory = true";
+    assert!(read(&five).unwrap_err().contains("there are 5 disks in memory; expected at most 4"));
+}

@@ -8,7 +8,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::memory::{Memory, RESERVED, memory};
+use super::memory::{Memory, RESERVED, Size, memory};
 use stile_board::pc::{self, port};
 
 /// Address of the code: after the tables of the MultiProcessor Specification, at 0xf000:0x1000.
@@ -87,13 +87,13 @@ pub fn data_area() -> Vec<u8> {
     bytes
 }
 
-/// The code and its data, for a machine with `ram` bytes of RAM.
-pub fn code(ram: u64) -> Vec<u8> {
+/// The code and its data, for a machine with this memory.
+pub fn code(size: Size<'_>) -> Vec<u8> {
     /// Functions 0x88 and 0xe801 of INT 0x15 count KiB from 1 MiB on, the latter up to 16 MiB, and blocks of 64 KiB beyond.
     const MIB: u64 = 1 << 20;
-    let low = pc::ram(ram)[0].end;
+    let low = pc::ram(size.ram)[0].end;
     let kib = |end: u64| low.min(end).saturating_sub(MIB) >> 10;
-    let map = memory(ram);
+    let map = memory(size);
     let blocks = low.saturating_sub(16 * MIB) >> 16;
     let mut bytes = CODE.to_vec();
     bytes.resize(DATA, 0);
@@ -328,11 +328,11 @@ mod tests {
         assert_eq!(vectors.len() as u64, VECTORS_LEN);
         assert_eq!(vectors[4 * 0x10..][..4], (POINTER + entry::SCREEN).to_le_bytes());
         assert!(CODE.len() <= DATA);
-        let code = code(64 << 20);
+        let code = code(Size { ram: 64 << 20, disks: &[] });
         let word = |at: usize| u16::from_le_bytes([code[DATA + at], code[DATA + at + 1]]);
         assert_eq!([word(0), word(2), word(4), word(6)], [3, 63 << 10, 15 << 10, 48 << 4]);
         assert_eq!(code.len(), DATA + 8 + 3 * 20);
         // More RAM than the words can represent is clipped.
-        assert_eq!(super::code(3 << 30)[DATA + 6..DATA + 8], (0xbf00u16).to_le_bytes());
+        assert_eq!(super::code(Size { ram: 3 << 30, disks: &[] })[DATA + 6..DATA + 8], (0xbf00u16).to_le_bytes());
     }
 }

@@ -9,7 +9,7 @@ use core::ops::Range;
 use stile_blob::Mode;
 
 use super::acpi;
-use super::memory::{Memory, memory};
+use super::memory::{Memory, Size, memory};
 use super::parts::{INFO, INFO_LEN, Parts, check_places, place};
 use crate::bytes::word;
 use crate::kernel::check_whole;
@@ -66,7 +66,7 @@ pub fn is_linux(file: &[u8]) -> bool {
 ///
 /// # Errors
 /// A Linux kernel that can't be started.
-pub fn parts<'a>(file: &Cow<'a, [u8]>, ram: u64, bootargs: &str, initrd: Option<&[u8]>) -> Result<Option<Parts<'a>>, KernelError> {
+pub fn parts<'a>(file: &Cow<'a, [u8]>, size: Size<'_>, bootargs: &str, initrd: Option<&[u8]>) -> Result<Option<Parts<'a>>, KernelError> {
     if file.get(field::MAGIC..field::MAGIC + 4) != Some(b"HdrS") {
         return Ok(None);
     }
@@ -86,7 +86,7 @@ pub fn parts<'a>(file: &Cow<'a, [u8]>, ram: u64, bootargs: &str, initrd: Option<
     // In units of 16 bytes.
     let system = u64::from(word(file, field::SYSTEM_SIZE).ok_or_else(cut)?) * 16;
     check_whole(file, Some(start as u64 + system))?;
-    divided(file, file.clone(), start, ram, bootargs, initrd).map(Some)
+    divided(file, file.clone(), start, size, bootargs, initrd).map(Some)
 }
 
 /// The memory layout of a Linux kernel that was loaded before, by its boot parameters and the memory behind its entry point; `None` if those
@@ -97,14 +97,14 @@ pub fn parts<'a>(file: &Cow<'a, [u8]>, ram: u64, bootargs: &str, initrd: Option<
 pub fn loaded<'a>(
     info: &[u8],
     contents: &'a [u8],
-    ram: u64,
+    size: Size<'_>,
     bootargs: &str,
     initrd: Option<&[u8]>,
 ) -> Result<Option<Parts<'a>>, KernelError> {
     if info.get(field::MAGIC..field::MAGIC + 4) != Some(b"HdrS") {
         return Ok(None);
     }
-    divided(info, Cow::Borrowed(contents), 0, ram, bootargs, initrd).map(Some)
+    divided(info, Cow::Borrowed(contents), 0, size, bootargs, initrd).map(Some)
 }
 
 /// The command line in boot parameters of [`parts`].
@@ -132,18 +132,18 @@ fn divided<'a>(
     file: &[u8],
     contents: Cow<'a, [u8]>,
     start: usize,
-    ram: u64,
+    size: Size<'_>,
     bootargs: &str,
     initrd: Option<&[u8]>,
 ) -> Result<Parts<'a>, KernelError> {
     let load = file.get(field::PREFERRED..).and_then(|rest| rest.first_chunk()).map(|bytes| u64::from_le_bytes(*bytes)).ok_or_else(cut)?;
     let init_size = u64::from(word(file, field::INIT_SIZE).ok_or_else(cut)?);
     let segment = Segment { gpa: load, file: start..contents.len(), mem_len: init_size.max((contents.len() - start) as u64) };
-    check_places(core::slice::from_ref(&segment), ram, INFO..INFO + INFO_LEN as u64)?;
+    check_places(core::slice::from_ref(&segment), size.ram, INFO..INFO + INFO_LEN as u64)?;
     let highest = u64::from(word(file, field::INITRD_MAX).ok_or_else(cut)?).saturating_add(1);
-    let initrd = initrd.map(|initrd| place(initrd.len() as u64, segment.memory().end, ram.min(highest))).transpose()?;
+    let initrd = initrd.map(|initrd| place(initrd.len() as u64, segment.memory().end, size.ram.min(highest))).transpose()?;
 
-    let info = information(file, ram, bootargs, initrd.clone()).ok_or_else(cut)?;
+    let info = information(file, size, bootargs, initrd.clone()).ok_or_else(cut)?;
     let kernel = Kernel {
         format: Format::BzImage,
         zboot: false,
@@ -165,7 +165,7 @@ fn divided<'a>(
 }
 
 /// Boot parameters, command line and page tables.
-fn information(file: &[u8], ram: u64, bootargs: &str, initrd: Option<Range<u64>>) -> Option<Vec<u8>> {
+fn information(file: &[u8], size: Size<'_>, bootargs: &str, initrd: Option<Range<u64>>) -> Option<Vec<u8>> {
     const NO_PARTICULAR_LOADER: u8 = 0xff;
     let mut bytes = vec![0; (TABLES_PAGE + TABLES) * PAGE];
     // The setup header, whose length is in it.
@@ -184,7 +184,7 @@ fn information(file: &[u8], ram: u64, bootargs: &str, initrd: Option<Range<u64>>
     // Truncated, with space for the NUL.
     let command_line = &bootargs.as_bytes()[..bootargs.len().min(PAGE - 1)];
     put(COMMAND_LINE_PAGE * PAGE, command_line);
-    let map = memory(ram);
+    let map = memory(size);
     put(field::MAP_ENTRIES, &[map.len() as u8]);
     for (n, Memory { range, kind }) in map.iter().enumerate() {
         let at = field::MAP + 20 * n;
@@ -221,8 +221,12 @@ mod tests {
 
     const RAM: u64 = 128 << 20;
 
+    fn size(ram: u64) -> Size<'static> {
+        Size { ram, disks: &[] }
+    }
+
     fn parts(file: &[u8], ram: u64, bootargs: &str, initrd: Option<&[u8]>) -> Result<Option<Parts<'static>>, KernelError> {
-        super::parts(&Cow::Owned(file.to_vec()), ram, bootargs, initrd)
+        super::parts(&Cow::Owned(file.to_vec()), size(ram), bootargs, initrd)
     }
 
     fn bzimage() -> Vec<u8> {
@@ -259,13 +263,13 @@ mod tests {
         let old = parts(&file, RAM, "quiet", Some(&[1; 5000])).unwrap().unwrap();
         assert_eq!((command_line(&old.info), initrd(&old.info)), (Some("quiet"), old.initrd));
         let contents = old.kernel.bytes(&old.kernel.segments[0]);
-        let new = loaded(&old.info, contents, 2 * RAM, "debug", None).unwrap().unwrap();
+        let new = loaded(&old.info, contents, size(2 * RAM), "debug", None).unwrap().unwrap();
         let same = parts(&file, 2 * RAM, "debug", None).unwrap().unwrap();
         assert_eq!((&new.info, new.kernel.entry, new.mode), (&same.info, same.kernel.entry, same.mode));
         assert_eq!(new.kernel.bytes(&new.kernel.segments[0]), contents);
         assert_eq!((command_line(&new.info), initrd(&new.info)), (Some("debug"), None));
-        assert!(loaded(&old.info, contents, 32 << 20, "", None).is_err(), "too little memory");
-        assert!(loaded(&[0; 100], contents, RAM, "", None).unwrap().is_none());
+        assert!(loaded(&old.info, contents, size(32 << 20), "", None).is_err(), "too little memory");
+        assert!(loaded(&[0; 100], contents, size(RAM), "", None).unwrap().is_none());
     }
 
     #[test]

@@ -25,6 +25,7 @@ use super::plan::{Error, Guest, GuestDomain, Plan};
 use super::{Compression, KernelError};
 
 pub use linux::{command_line, initrd, is_linux};
+use memory::Size;
 pub use multiboot::MULTIBOOT_MAGIC;
 use parts::{BIOS_DATA, Domain, Parts, meets};
 
@@ -42,15 +43,22 @@ pub fn plan<'a>(guest: &Guest<'a>, file: &'a [u8], unpacking: &Unpacking) -> Res
 /// # Errors
 /// The kernel can't be booted, such as with less RAM.
 pub fn plan_loaded<'a>(guest: &Guest<'a>, info: &[u8], contents: &'a [u8]) -> Result<Option<Plan<'a>>, Error> {
-    let parts = linux::loaded(info, contents, guest.memory, guest.bootargs, guest.initrd()).map_err(Error::Kernel)?;
+    let disks = guest.disk_sizes();
+    let size = Size { ram: guest.memory, disks: &disks };
+    let parts = linux::loaded(info, contents, size, guest.bootargs, guest.initrd()).map_err(Error::Kernel)?;
     parts.map(|parts| complete(guest, parts).map_err(Error::Kernel)).transpose()
 }
 
 /// Adds the tables and the BIOS.
 fn complete<'a>(guest: &Guest<'a>, parts: Parts<'a>) -> Result<Plan<'a>, KernelError> {
+    let disks = guest.disk_sizes();
+    let size = Size { ram: guest.memory, disks: &disks };
     let layout = Layout { dtb: parts.info_at..parts.info_at + parts.info.len() as u64, initrd: parts.initrd };
     let topology = guest.topology.unwrap_or(Topology::flat(guest.vcpus));
-    let tables = acpi::tables(topology, parts.acpi, guest.pci || guest.served != 0, guest.serves);
+    // Linux inserts persistent memory into its map of resources when it has a PCI bus (arch/x86/pci/i386.c, pcibios_resource_survey): one
+    // without functions will do.
+    let has_bus = guest.pci || guest.served != 0 || !guest.disks.is_empty();
+    let tables = acpi::tables(topology, parts.acpi, has_bus, guest.serves);
     assert!(acpi::TABLES + tables.len() as u64 <= bios::RESET_AT, "the ACPI tables reach into the code at the reset vector");
     let mut more: Vec<(u64, Cow<'a, [u8]>)> = parts.more;
     more.extend([(acpi::TABLES, tables.into()), (bios::RESET_AT, (&bios::RESET).into())]);
@@ -60,14 +68,14 @@ fn complete<'a>(guest: &Guest<'a>, parts: Parts<'a>) -> Result<Plan<'a>, KernelE
         let room = (bios::CODE_AT - mp::TABLES) as usize;
         assert!(tables.len() <= room, "the tables of the MultiProcessor Specification reach into the BIOS");
         tables.resize(room, 0);
-        more.push((mp::TABLES, [tables, bios::code(guest.memory)].concat().into()));
+        more.push((mp::TABLES, [tables, bios::code(size)].concat().into()));
     }
     if parts.acpi == acpi::Kind::Whole && !uses_vectors {
         more.push((0, [bios::vectors(), bios::data_area()].concat().into()));
     } else {
         more.push((BIOS_DATA, bios::data_area().into()));
     }
-    Ok(Plan { kernel: parts.kernel, dtb: parts.info, layout, mode: parts.mode, ram_base: 0, more })
+    Ok(Plan { kernel: parts.kernel, dtb: parts.info, layout, mode: parts.mode, ram_base: 0, more, disks: guest.disks_at(size.disks_at()) })
 }
 
 fn parts<'a>(guest: &Guest<'a>, file: &'a [u8], unpacking: &Unpacking) -> Result<Parts<'a>, KernelError> {
@@ -96,6 +104,8 @@ pub fn unpack<'a>(file: &'a [u8], unpacking: &Unpacking) -> Result<(Cow<'a, [u8]
 
 fn unpacked_parts<'a>(guest: &Guest<'a>, kernel: &Cow<'a, [u8]>) -> Result<Parts<'a>, KernelError> {
     let (bootargs, initrd) = (guest.bootargs, guest.initrd());
+    let disks = guest.disk_sizes();
+    let size = Size { ram: guest.memory, disks: &disks };
     let line = guest.domains.first().map(|domain| format!("{} {}", domain.kernel_name, domain.bootargs)).unwrap_or_default();
     let domain = match guest.domains {
         [] => None,
@@ -103,20 +113,20 @@ fn unpacked_parts<'a>(guest: &Guest<'a>, kernel: &Cow<'a, [u8]>) -> Result<Parts
         domains => return Err(KernelError::Domains(domains.len())),
     };
     if domain.is_none()
-        && let Some(parts) = linux::parts(kernel, guest.memory, bootargs, initrd)?
+        && let Some(parts) = linux::parts(kernel, size, bootargs, initrd)?
     {
         return Ok(parts);
     }
     let of_domain = domain.as_ref().map(|(domain, _)| xen_options(domain)).unwrap_or_default();
     let command_line = format!("{} {of_domain}{bootargs}", guest.kernel_name);
     let domain = domain.map(|(_, domain)| domain);
-    if let Some(parts) = multiboot::parts(kernel, guest.memory, command_line.trim_end(), domain.as_ref(), initrd)? {
+    if let Some(parts) = multiboot::parts(kernel, size, command_line.trim_end(), domain.as_ref(), initrd)? {
         return Ok(parts);
     }
     if domain.is_some() {
         return Err(KernelError::Domains(1));
     }
-    pvh::parts(kernel, guest.memory, bootargs, initrd)?.ok_or_else(|| KernelError::NotForPc(describe(kernel)))
+    pvh::parts(kernel, size, bootargs, initrd)?.ok_or_else(|| KernelError::NotForPc(describe(kernel)))
 }
 
 /// Xen's options for its first domain, which it runs by VMX (Xen, "Xen Hypervisor Command Line Options"). The VM has no IOMMU.
@@ -144,13 +154,17 @@ mod tests {
     use core::ops::Range;
     use std::vec;
 
-    use super::memory::{HIGH_MEMORY, Memory, RESERVED, memory};
+    use super::memory::{HIGH_MEMORY, Memory, RESERVED, Size, memory};
     use super::parts::{INFO, check_places, place};
     use super::*;
     use crate::Segment;
 
     fn ranges(ram: u64) -> Vec<(Range<u64>, u32)> {
-        memory(ram).into_iter().map(|Memory { range, kind }| (range, kind)).collect()
+        with_disks(ram, &[])
+    }
+
+    fn with_disks(ram: u64, disks: &[u64]) -> Vec<(Range<u64>, u32)> {
+        memory(Size { ram, disks }).into_iter().map(|Memory { range, kind }| (range, kind)).collect()
     }
 
     #[test]
@@ -160,6 +174,17 @@ mod tests {
         assert_eq!(ranges(3 << 30), low(3 << 30));
         assert_eq!(ranges(5 << 30)[..3], low(3 << 30));
         assert_eq!(ranges(5 << 30)[3..], [(4 << 30..6 << 30, 1)]);
+    }
+
+    #[test]
+    fn disks_are_behind_ram_and_beside_the_devices() {
+        let mib = |mib: u64| mib << 20;
+        let disks = [mib(2), mib(1024)];
+        let behind = |ram: u64| with_disks(ram, &disks).split_off(3);
+        assert_eq!(behind(mib(512)), [(mib(512)..mib(514), 12), (mib(516)..mib(1540), 12)]);
+        assert_eq!(behind(mib(2048)), [(mib(4096)..mib(4098), 12), (mib(4100)..mib(5124), 12)]);
+        assert_eq!(behind(mib(3072)), behind(mib(2048)));
+        assert_eq!(behind(mib(5120)), [(mib(4096)..mib(6144), 1), (mib(6144)..mib(6146), 12), (mib(6148)..mib(7172), 12)]);
     }
 
     #[test]

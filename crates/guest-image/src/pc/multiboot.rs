@@ -7,9 +7,10 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use stile_blob::{MAX_LOADS, Mode};
+use stile_board::memory_disks::MAX_MEMORY_DISKS;
 
 use super::acpi;
-use super::memory::{HIGH_MEMORY, Memory, RESERVED, lowest, memory};
+use super::memory::{HIGH_MEMORY, Memory, RESERVED, Size, lowest, memory};
 use super::parts::{Domain, INFO_LEN, Parts, check_places, meets, place};
 use crate::bytes::word;
 use crate::elf_file::{EM_386, EM_X86_64, ElfFile, MAGIC, PT_LOAD};
@@ -22,7 +23,7 @@ const SEARCHED: usize = 8192;
 /// Bit of a Multiboot header's flags: it contains load addresses.
 const HAS_ADDRESSES: u32 = 1 << 16;
 /// Maximum number of segments of a program.
-const MAX_SEGMENTS: usize = MAX_LOADS - 5;
+const MAX_SEGMENTS: usize = MAX_LOADS - MAX_MEMORY_DISKS - 5;
 
 /// The memory layout of a Multiboot program; `None` if `file` is not one.
 ///
@@ -30,12 +31,13 @@ const MAX_SEGMENTS: usize = MAX_LOADS - 5;
 /// A Multiboot program that can't be started.
 pub fn parts<'a>(
     file: &Cow<'a, [u8]>,
-    ram: u64,
+    size: Size<'_>,
     command_line: &str,
     domain: Option<&Domain<'a, '_>>,
     initrd: Option<&[u8]>,
 ) -> Result<Option<Parts<'a>>, KernelError> {
     let Some(header) = multiboot_header(file) else { return Ok(None) };
+    let ram = size.ram;
     let kernel = recognise(file, header)?;
     let info_at = information_place(&kernel.segments);
     check_places(&kernel.segments, ram, info_at..info_at + INFO_LEN as u64)?;
@@ -44,7 +46,7 @@ pub fn parts<'a>(
     let below = initrd.as_ref().map_or(ram, |initrd| initrd.start);
     let domain_at = domain.map(|domain| place(domain.kernel.len() as u64, end, below)).transpose()?;
     let modules: Vec<_> = domain_at.iter().chain(&initrd).zip(domain.map(|domain| domain.bootargs).into_iter().chain([""])).collect();
-    let info = information(info_at, ram, command_line, &modules);
+    let info = information(info_at, size, command_line, &modules);
     let more = domain_at.zip(domain).map(|(at, domain)| (at.start, Cow::Borrowed(domain.kernel))).into_iter().collect();
     Ok(Some(Parts { kernel, initrd, more, info, info_at, mode: Mode::Protected, acpi: acpi::Kind::Whole }))
 }
@@ -147,7 +149,7 @@ fn flat(file: &[u8], header: usize) -> Result<(u64, Vec<Segment>), KernelError> 
 
 /// The boot information ("Boot information format"): amounts of memory, a memory map, the command line, and modules with their command
 /// lines.
-fn information(at: u64, ram: u64, command_line: &str, modules: &[(&Range<u64>, &str)]) -> Vec<u8> {
+fn information(at: u64, size: Size<'_>, command_line: &str, modules: &[(&Range<u64>, &str)]) -> Vec<u8> {
     const MEMORY: u32 = 1 << 0;
     const COMMAND_LINE: u32 = 1 << 2;
     const MODULES: u32 = 1 << 3;
@@ -175,7 +177,7 @@ fn information(at: u64, ram: u64, command_line: &str, modules: &[(&Range<u64>, &
         after.extend([module.start as u32, module.end as u32, line, 0].iter().flat_map(|word| word.to_le_bytes()));
     }
     let map_at = HEADER + after.len();
-    for Memory { range, kind } in memory(ram) {
+    for Memory { range, kind } in memory(size) {
         after.extend(20u32.to_le_bytes());
         after.extend(range.start.to_le_bytes());
         after.extend((range.end - range.start).to_le_bytes());
@@ -186,8 +188,8 @@ fn information(at: u64, ram: u64, command_line: &str, modules: &[(&Range<u64>, &
     let mut put = |at: usize, value: usize| bytes[at..at + 4].copy_from_slice(&(value as u32).to_le_bytes());
     let flags = MEMORY | COMMAND_LINE | MAP | LOADER_NAME | if modules.is_empty() { 0 } else { MODULES };
     put(0, flags as usize);
-    put(4, (RESERVED.min(ram) >> 10) as usize);
-    put(8, (lowest(ram).saturating_sub(HIGH_MEMORY) >> 10) as usize);
+    put(4, (RESERVED.min(size.ram) >> 10) as usize);
+    put(8, (lowest(size.ram).saturating_sub(HIGH_MEMORY) >> 10) as usize);
     put(16, start + text);
     put(20, modules.len());
     put(24, start + list);
@@ -210,6 +212,10 @@ mod tests {
     const RAM: u64 = 16 << 20;
     const INFO: u64 = 0x9_7000;
 
+    fn size(ram: u64) -> Size<'static> {
+        Size { ram, disks: &[] }
+    }
+
     fn parts(
         file: &[u8],
         ram: u64,
@@ -217,7 +223,7 @@ mod tests {
         domain: Option<&Domain<'static, '_>>,
         initrd: Option<&[u8]>,
     ) -> Result<Option<Parts<'static>>, KernelError> {
-        super::parts(&Cow::Owned(file.to_vec()), ram, line, domain, initrd)
+        super::parts(&Cow::Owned(file.to_vec()), size(ram), line, domain, initrd)
     }
 
     fn header(flags: u32) -> Vec<u8> {
@@ -278,7 +284,7 @@ mod tests {
 
     #[test]
     fn the_guest_gets_its_memory_map_and_command_line() {
-        let info = information(INFO, RAM, "one two", &[]);
+        let info = information(INFO, size(RAM), "one two", &[]);
         assert_eq!(word(&info, 0), Some(0b10_0100_0101));
         assert_eq!((word(&info, 4), word(&info, 8)), (Some(639), Some(15 << 10)));
         let text = word(&info, 16).unwrap() as usize - INFO as usize;
@@ -286,7 +292,7 @@ mod tests {
         let map = word(&info, 48).unwrap() as usize - INFO as usize;
         assert_eq!(word(&info, 44), Some(3 * 24));
         assert_eq!((word(&info, map + 48), word(&info, map + 52)), (Some(20), Some(1 << 20)));
-        assert!(information(INFO, RAM, &"x".repeat(1 << 20), &[]).len() <= INFO_LEN);
+        assert!(information(INFO, size(RAM), &"x".repeat(1 << 20), &[]).len() <= INFO_LEN);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use core::ops::Range;
 use stile_blob::Mode;
 
 use super::acpi;
-use super::memory::{Memory, memory};
+use super::memory::{Memory, Size, memory};
 use super::multiboot::{elf_file, program};
 use super::parts::{INFO, INFO_LEN, Parts, check_places, place};
 use crate::elf_file::{ElfFile, MAGIC as ELF};
@@ -24,20 +24,25 @@ const MAGIC: u32 = 0x336e_c578;
 ///
 /// # Errors
 /// A PVH kernel that can't be started.
-pub fn parts<'a>(file: &Cow<'a, [u8]>, ram: u64, command_line: &str, initrd: Option<&[u8]>) -> Result<Option<Parts<'a>>, KernelError> {
+pub fn parts<'a>(
+    file: &Cow<'a, [u8]>,
+    size: Size<'_>,
+    command_line: &str,
+    initrd: Option<&[u8]>,
+) -> Result<Option<Parts<'a>>, KernelError> {
     if !file.starts_with(&ELF) {
         return Ok(None);
     }
     let Ok(elf) = elf_file(file) else { return Ok(None) };
     let Some(entry) = entry(&elf) else { return Ok(None) };
     let (_, segments) = program(&elf)?;
-    check_places(&segments, ram, INFO..INFO + INFO_LEN as u64)?;
+    check_places(&segments, size.ram, INFO..INFO + INFO_LEN as u64)?;
     if !segments.iter().any(|segment| segment.memory().contains(&entry)) {
         return Err(KernelError::Entry(entry));
     }
     let end = segments.iter().map(|segment| segment.memory().end).max().unwrap_or(0);
-    let initrd = initrd.map(|initrd| place(initrd.len() as u64, end, ram)).transpose()?;
-    let info = information(ram, command_line, initrd.as_ref());
+    let initrd = initrd.map(|initrd| place(initrd.len() as u64, end, size.ram)).transpose()?;
+    let info = information(size, command_line, initrd.as_ref());
     let kernel = Kernel { format: Format::Pvh, zboot: false, compression: None, entry, segments, size_known: true, contents: file.clone() };
     Ok(Some(Parts { kernel, initrd, more: Vec::new(), info, info_at: INFO, mode: Mode::Protected, acpi: acpi::Kind::Reduced }))
 }
@@ -50,11 +55,11 @@ fn entry(file: &ElfFile<'_>) -> Option<u64> {
 
 /// The start information ("struct hvm_start_info", version 1), followed by the list of modules, the memory
 /// map and the command line.
-fn information(ram: u64, command_line: &str, module: Option<&Range<u64>>) -> Vec<u8> {
+fn information(size: Size<'_>, command_line: &str, module: Option<&Range<u64>>) -> Vec<u8> {
     const HEADER: usize = 56;
     const MODULE: usize = 32;
     const MAP: usize = HEADER + MODULE;
-    let map = memory(ram);
+    let map = memory(size);
     let text = MAP + 24 * map.len();
     let words = |at: usize| INFO + at as u64;
     let mut bytes = Vec::new();
@@ -92,7 +97,7 @@ mod tests {
     const RAM: u64 = 64 << 20;
 
     fn parts(file: &[u8], ram: u64, command_line: &str, initrd: Option<&[u8]>) -> Result<Option<Parts<'static>>, KernelError> {
-        super::parts(&Cow::Owned(file.to_vec()), ram, command_line, initrd)
+        super::parts(&Cow::Owned(file.to_vec()), Size { ram, disks: &[] }, command_line, initrd)
     }
 
     /// A file of one segment at 1 MiB, and a note.

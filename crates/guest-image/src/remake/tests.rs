@@ -38,11 +38,17 @@ fn pc_kernel(fill: u8) -> Vec<u8> {
 
 /// The blob of an image with one virtual machine.
 fn blob(is_pc: bool, kernel: &[u8], initrd: Option<&[u8]>) -> Vec<u8> {
+    blob_with_disks(is_pc, kernel, initrd, &[])
+}
+
+/// The blob of an image with one virtual machine, which has these disks in memory.
+fn blob_with_disks(is_pc: bool, kernel: &[u8], initrd: Option<&[u8]>, disks: &[&[u8]]) -> Vec<u8> {
     let guest = Guest {
         kernel_name: "Image",
         initrd,
         bootargs: "console=ttyAMA0 quiet",
         memory: 64 * MIB,
+        disks,
         vcpus: 2,
         topology: None,
         nested: false,
@@ -59,6 +65,7 @@ fn blob(is_pc: bool, kernel: &[u8], initrd: Option<&[u8]>) -> Vec<u8> {
         memory: guest.memory,
         ram_base: plan.ram_base,
         firmware: 0,
+        disks: guest.disk_sizes().into_iter().collect(),
         vcpus: guest.vcpus,
         topology: None,
         class: None,
@@ -84,13 +91,16 @@ fn blob(is_pc: bool, kernel: &[u8], initrd: Option<&[u8]>) -> Vec<u8> {
     files.extend(initrd.zip(plan.layout.initrd.clone()).map(|(bytes, range)| file(bytes, range.start)));
     files.push(file(&plan.dtb, plan.layout.dtb.start));
     files.extend(plan.more.iter().map(|(gpa, bytes)| file(&bytes[..], *gpa)));
+    files.extend(
+        plan.disks.iter().map(|disk| File { mem_len: disk.region.end - disk.region.start, ..file(&disk.bytes, disk.region.start) }),
+    );
     files.iter_mut().for_each(|file| file.mem_len = file.mem_len.max(file.bytes.len() as u64));
     let settings = Settings { report_exits: false, slice_us: 5000, mitigations: Mitigations::Auto };
     write::blob(&Machine { settings, vms: vec![vm], text: "" }, &write::symbols(&[]), &files).expect("a blob")
 }
 
 fn request<'a, 'r>(is_pc: bool, bootargs: &'r dyn Fn(Option<&str>) -> Option<String>) -> Request<'a, 'r> {
-    Request { is_pc, kernel: None, initrd: None, has_initrd: false, memory: None, vcpus: None, bootargs }
+    Request { is_pc, kernel: None, initrd: None, has_initrd: false, disks: &[], memory: None, vcpus: None, bootargs }
 }
 
 /// Memory and vCPUs of a remade virtual machine, its files with their addresses, and the number of its own bytes.
@@ -142,6 +152,28 @@ fn memory_vcpus_and_command_line_change() {
         assert!(initrd.0 > if is_pc { 64 * MIB } else { RAM_BASE + 64 * MIB }, "at the end of the new memory");
         let little = Request { memory: Some(2 * MIB), ..request };
         assert!(matches!(remade(&blob, &[], &little), Err(RemakeError::Plan(_))));
+    }
+}
+
+#[test]
+fn disks_in_memory_are_kept_replaced_and_moved() {
+    for (is_pc, kernel, base) in [(false, arm_kernel(3), RAM_BASE), (true, pc_kernel(3), 0)] {
+        let blob = blob_with_disks(is_pc, &kernel, None, &[&[1; 5000], &[2; 3 << 20]]);
+        let medium = vec![7; 1024];
+        let larger = Request { memory: Some(128 * MIB), disks: &[Some(&medium)], ..request(is_pc, &unchanged) };
+        let (_, _, after, own) = remade(&blob, &medium, &larger).expect("a VM");
+        let at = |gpa: u64| after.iter().find(|(at, _)| *at == base + gpa).map(|(_, bytes)| &bytes[..]);
+        assert_eq!((at(128 * MIB), at(132 * MIB)), (Some(&[7; 1024][..]), Some(&[2; 3 << 20][..])));
+        assert_eq!((at(64 * MIB), at(68 * MIB)), (None, None));
+        assert!(own < 256 << 10, "{own}");
+        let added = Request { disks: &[None, None, Some(&medium)], ..larger };
+        assert_eq!(remade(&blob, &medium, &added).expect("a VM").2.iter().filter(|(_, bytes)| bytes[..] == medium).count(), 1);
+        let missing = Request { disks: &[None, None, None], ..larger };
+        assert!(matches!(remade(&blob, &medium, &missing), Err(RemakeError::Disk)));
+        for wrong in [&medium[..0], &medium[..600]] {
+            let request = Request { disks: &[None, Some(wrong)], ..larger };
+            assert!(matches!(remade(&blob, &medium, &request), Err(RemakeError::Image { number: 1, .. })));
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::vm::Vm;
 
 impl Platform for Arch {
     fn ram(config: &stile_blob::Vm<'_>) -> [Range<u64>; 2] {
-        [map::FIRMWARE_BASE..map::FIRMWARE_BASE + config.firmware, config.ram_base..config.ram_base + config.memory]
+        [map::FIRMWARE_BASE..map::FIRMWARE_BASE + config.firmware, config.memory_span()]
     }
 
     fn can_start(mode: Mode) -> bool {

@@ -11,7 +11,7 @@ use crate::vm::Vm;
 /// A VM's machine: location of RAM, initial state, and effects of devices and vCPUs. Its devices are the items of the
 /// modules `models` and `devices` (docs/devices.md).
 pub trait Platform {
-    /// Ranges of a VM's RAM, including memory for firmware, in ascending order; ranges may be empty.
+    /// Ranges of a VM's RAM, including disks in memory and memory for firmware, in ascending order; ranges may be empty.
     fn ram(config: &stile_blob::Vm<'_>) -> [Range<u64>; 2];
 
     /// Whether a VM's first vCPU can start in this mode.

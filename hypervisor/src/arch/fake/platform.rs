@@ -16,8 +16,8 @@ pub static HELD: AtomicU64 = AtomicU64::new(0);
 
 impl Platform for Arch {
     fn ram(config: &stile_blob::Vm<'_>) -> [Range<u64>; 2] {
-        let end = config.ram_base + config.memory;
-        [config.ram_base..end, end..end]
+        let span = config.memory_span();
+        [span.clone(), span.end..span.end]
     }
 
     fn can_start(mode: Mode) -> bool {

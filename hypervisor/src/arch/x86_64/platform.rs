@@ -18,7 +18,7 @@ use crate::vm::{self, Vm};
 impl Platform for Arch {
     /// Around the device regions.
     fn ram(config: &stile_blob::Vm<'_>) -> [Range<u64>; 2] {
-        pc::ram(config.memory)
+        pc::memory(config.memory, config.disk_memory())
     }
 
     fn can_start(mode: Mode) -> bool {
