@@ -9,7 +9,7 @@ use stile_board::memory_disks::{self, MAX_MEMORY_DISKS};
 use stile_config::raw_image;
 
 use super::draft::DiskDraft;
-use super::{Mistake, Place, VmConfig, units, value};
+use super::{Mistake, VmConfig, units, value};
 use crate::disk::in_memory::MemoryDisk;
 
 /// The most bytes of a machine's disks in memory. They are in the image, which boot loaders put below 4 GiB.
@@ -31,13 +31,13 @@ pub fn resolve(drafts: &[DiskDraft], ram: u64, folder: &Path, mistakes: &mut Vec
     disks
 }
 
-/// Checks the size of all disks in memory of a machine.
-pub fn check_all(vms: &[VmConfig], mistakes: &mut Vec<Mistake>) {
+/// Checks the size of all disks in memory of a machine, which `drafts` describe.
+pub fn check_all<'d>(vms: &[VmConfig], drafts: impl Iterator<Item = &'d DiskDraft>, mistakes: &mut Vec<Mistake>) {
     let all = vms.iter().flat_map(|vm| &vm.memory_disks).fold(0, |all: u64, disk| all.saturating_add(disk.size));
-    if all > MOST {
+    if let (true, Some(last)) = (all > MOST, drafts.filter(|draft| draft.in_memory).last()) {
         let size = units::rounded_size(all);
         let what = format!("the disks in memory have {size}, and are in the image, which boot loaders put below 4 GiB");
-        mistakes.push(Mistake::new(Place::File, what).expected(format!("at most {} in all", units::size(MOST))));
+        mistakes.push(Mistake::new(last.place.clone(), what).expected(format!("at most {} in all", units::size(MOST))));
     }
 }
 
@@ -129,7 +129,7 @@ mod tests {
         says(disk("d", "readonly = true"), "machine.toml:6:1", "can't be read-only");
         says(disk("d", "").repeat(5), "machine.toml:22:1", "there are 5 disks in memory; expected at most 4");
         says("[[vm.disk]]\nin_memory = true\n".into(), "machine.toml:6:1", "this disk has no image");
-        says([disk("large", ""), disk("d", "")].concat(), "machine.toml", "expected at most 1G in all");
+        says([disk("large", ""), disk("d", "")].concat(), "machine.toml:10:1", "expected at most 1G in all");
     }
 
     #[test]

@@ -139,7 +139,7 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
         gic,
         vms,
     };
-    memory_disks::check_all(&config.vms, mistakes);
+    memory_disks::check_all(&config.vms, draft.vms.iter().flat_map(|vm| &vm.disks), mistakes);
     // Sums of wrong values would be wrong.
     if let (true, Some(memory), Some(given)) = (mistakes.is_empty(), memory, &draft.memory) {
         let needed = config.vm_memory() + config.reserved();
