@@ -3,6 +3,7 @@
 use anyhow::Result;
 
 use super::client::Broken;
+use super::disk::Contents;
 use super::operator::Step;
 use super::scenario::{Scenario, passed};
 use stile::config::Arch;
@@ -163,16 +164,19 @@ fn save_pc(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { config: Some(config), steps, expect, ..scenario })
 }
 
-/// The clock of a Debian that was saved, and restored some seconds later, is right: the machine's real-time clock shows the same time.
-/// The neighbour keeps the machine up, and takes no time from Debian.
+/// The clock of a Debian that was saved, and restored some seconds later, is right: the machine's real-time clock shows the same time. Its
+/// disk in memory has what was written before. The neighbour keeps the machine up, and takes no time from Debian.
 fn clock(programs: &Programs) -> Result<Scenario> {
     // Each clock is right to two seconds; any time may pass between their readings.
-    let exec = "while :; do before=$(date +%s); now=$(cat /sys/class/rtc/rtc0/since_epoch); after=$(date +%s); \
+    let exec = "mount /dev/pmem0 /mnt; echo changed > /mnt/hello; umount /mnt; \
+        while mount -o ro /dev/pmem0 /mnt; do grep -q changed /mnt/hello || echo WRONG disk; umount /mnt; \
+        before=$(date +%s); now=$(cat /sys/class/rtc/rtc0/since_epoch); after=$(date +%s); \
         if [ $now -ge $((before - 2)) ] && [ $now -le $((after + 2)) ]; then echo clocks agree; else echo WRONG $before $now $after; fi; \
         sleep 1; done";
     let config = format!(
         "[machine]\ncpus = 2\nmemory = \"1G\"\n\n\
-         [[vm]]\nname = \"debian\"\nkernel = \"debian\"\nvcpus = 1\nmemory = \"256M\"\nexec = \"{exec}\"\n\n\
+         [[vm]]\nname = \"debian\"\nkernel = \"debian\"\nvcpus = 1\nmemory = \"256M\"\nexec = \"{exec}\"\n\
+         [[vm.disk]]\nfile = \"{{disk}}\"\nin_memory = true\n\n\
          [[vm]]\nname = \"neighbour\"\nkernel = \"{}\"\nvcpus = 1\nmemory = \"64M\"\n",
         programs.path("idle")?,
     );
@@ -189,7 +193,8 @@ fn clock(programs: &Programs) -> Result<Scenario> {
     // The command does not end.
     expect.status = exit::GUEST;
     expect.absent = vec!["WRONG"];
-    Ok(Scenario { config: Some(config), steps, expect, ..Scenario::new("operator/clock-after-restore", "--exits") })
+    let scenario = Scenario::new("operator/clock-after-restore", "--exits");
+    Ok(Scenario { config: Some(config), disk: Some(Contents::Ext4), steps, expect, ..scenario })
 }
 
 /// As [`migrate`], between two PCs, and not back. `downtime`: the end of what is said of it.
