@@ -1,4 +1,5 @@
-//! L1's MSR bitmap and I/O bitmaps. A bitmap outside memory reads as ones: everything exits.
+//! L1's MSR bitmap and I/O bitmaps. A bitmap outside memory reads as ones: everything exits. Their addresses are multiples of 4 KiB, as
+//! [`crate::checks`] requires before L2 runs.
 
 use crate::controls::primary;
 use crate::field::Field;
@@ -25,7 +26,7 @@ pub fn intercepts_msr(vmcs: &Vmcs12, number: u32, is_write: bool, word: impl FnO
         return true;
     }
     let Some((index, bit)) = msr_bit(number, is_write) else { return true };
-    word(vmcs.get(Field::MSR_BITMAP) + 8 * index as u64).is_none_or(|word| word >> bit & 1 != 0)
+    word(vmcs.get(Field::MSR_BITMAP) | (8 * index as u64)).is_none_or(|word| word >> bit & 1 != 0)
 }
 
 /// Whether L1 intercepts L2's access to ports, by the exit qualification ("I/O-Bitmap Addresses", "Exit Qualification for I/O
@@ -42,6 +43,6 @@ pub fn intercepts_port(vmcs: &Vmcs12, qualification: u64, mut word: impl FnMut(u
     (first..=last).any(|port| {
         let bitmap = if port < 0x8000 { Field::IO_BITMAP_A } else { Field::IO_BITMAP_B };
         let bit = u64::from(port & 0x7fff);
-        word(vmcs.get(bitmap) + bit / 64 * 8).is_none_or(|word| word >> (bit % 64) & 1 != 0)
+        word(vmcs.get(bitmap) | (bit / 64 * 8)).is_none_or(|word| word >> (bit % 64) & 1 != 0)
     })
 }
