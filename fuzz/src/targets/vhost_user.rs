@@ -36,12 +36,15 @@ const LIE: u8 = 0xff;
 fn replies(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let (own, mut back_end) = UnixStream::pair().expect("sockets");
+    let mut all = Vec::new();
     while !input.is_empty() {
         let (request, flags, length) = (input.byte(), input.byte(), input.byte());
         let size = if length == LIE { input.word() } else { length.into() };
         let header = [u32::from(request), flags.into(), size].map(u32::to_le_bytes).concat();
-        back_end.write_all(&[&header[..], input.take(length.into())].concat()).expect("room in the socket");
+        all.extend([&header[..], input.take(length.into())].concat());
     }
+    // At once: a socket has room for few messages, however short, and nobody reads them yet.
+    back_end.write_all(&all).expect("room in the socket");
     // With the end of the replies, the front end waits for none.
     back_end.shutdown(Shutdown::Write).expect("an end");
     let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(BASE), SIZE)]).expect("memory");
