@@ -97,8 +97,7 @@ pub struct Vm<'a> {
 }
 
 impl Vm<'_> {
-    /// Guest-physical addresses from the first byte of RAM to the last one of disks in memory, or of RAM. Those of a PC, whose RAM starts at
-    /// 0, include its devices'.
+    /// Guest-physical addresses of RAM and the disks in memory behind it. Those of a PC, whose RAM starts at 0, include its devices'.
     pub fn memory_span(&self) -> Range<u64> {
         let disks = self.disk_memory();
         let end = if self.ram_base == 0 { pc::end(&pc::memory(self.memory, disks)) } else { self.ram_base + self.memory + disks };
@@ -120,10 +119,15 @@ impl Vm<'_> {
         !self.served.is_empty() || self.serves != 0
     }
 
+    /// Whether the `len` bytes at a guest-physical address lie in RAM, or in the memory for firmware.
+    pub(crate) fn is_in_ram(&self, gpa: u64, len: u64) -> bool {
+        let in_firmware = self.firmware != 0 && map::contains(map::FIRMWARE_BASE, self.firmware, gpa, len);
+        in_firmware || map::contains(self.ram_base, self.memory, gpa, len)
+    }
+
     /// Whether the `len` bytes at a guest-physical address lie in RAM, in the memory for firmware, or in one disk in memory.
     pub(crate) fn contains(&self, gpa: u64, len: u64) -> bool {
-        let in_firmware = self.firmware != 0 && map::contains(map::FIRMWARE_BASE, self.firmware, gpa, len);
-        in_firmware || map::contains(self.ram_base, self.memory, gpa, len) || self.is_in_disk(gpa, len)
+        self.is_in_ram(gpa, len) || self.is_in_disk(gpa, len)
     }
 
     /// Whether the `len` bytes at a guest-physical address lie in one disk in memory.

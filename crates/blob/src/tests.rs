@@ -186,6 +186,9 @@ fn devices_that_nobody_can_serve_are_refused() {
     let made = |vms: &[Vm<'static>]| blob(&machine(vms), &[], &[]).map(|_| ());
     let refused = |vm| Err(Error::Vm(vm, Rule::Served));
     assert_eq!(made(&[client("one", 1), server(1)]), Ok(()));
+    let mut huge = client("huge", 0);
+    huge.disks.extend([!0 << 21; 2]);
+    assert_eq!(made(&[server(1), huge]), Err(Error::Vm(1, Rule::Disks)));
     assert_eq!(made(&[client("one", 1), server(0)]), refused(0));
     assert_eq!(made(&[client("one", 1), server(2)]), refused(1));
     assert_eq!(made(&[client("one", 2), server(1)]), refused(0));
@@ -308,6 +311,8 @@ fn disks_in_memory_are_loaded_behind_ram() {
     let mut with_disks = vm("a", 2 * SIZE);
     with_disks.disks = [SIZE, 2 * SIZE].into_iter().collect();
     let end = map::RAM_BASE + 2 * SIZE;
+    let entry = Vm { entry: end, ..with_disks.clone() };
+    assert_eq!(blob(&machine(&[entry]), &[], &[]).map(|_| ()), Err(Error::Vm(0, Rule::Entry)));
     assert!(with_disks.disk_regions().eq([end..end + SIZE, end + 2 * SIZE..end + 4 * SIZE]));
     assert_eq!(with_disks.memory_span(), map::RAM_BASE..end + 4 * SIZE);
     let made = |gpa, mem_len| blob(&machine(&[with_disks.clone()]), &[], &[File { vm: 0, bytes: b"x", gpa, mem_len }]).map(|_| ());

@@ -40,6 +40,7 @@ pub(crate) fn validate<'b>(mut vms: Vms<'b>, files_start: u64, blob_len: u64) ->
     let mut names = Vec::<&str, MAX_VMS>::new();
     let mut functions = Vec::<u16, MAX_ASSIGNED>::new();
     let all = vms.clone();
+    let mut has_links = false;
     while let Some(vm) = vms.decode_next()? {
         let broken = |rule| Err(Error::Vm(names.len(), rule));
         if let Err(rule) = validate_vm(&vm) {
@@ -53,15 +54,17 @@ pub(crate) fn validate<'b>(mut vms: Vms<'b>, files_start: u64, blob_len: u64) ->
                 return broken(Rule::Functions);
             }
         }
-        if !all.is_served_as_configured(names.len(), &vm) {
-            return broken(Rule::Served);
-        }
+        has_links |= vm.has_links();
         for load in &vm.loads {
             if let Err(rule) = validate_load(load, &vm, files_start, blob_len) {
                 return broken(rule);
             }
         }
         names.push(vm.name).map_err(|_| Error::Encoding)?;
+    }
+    // Addresses of all virtual machines are valid now.
+    if has_links && let Some(number) = all.clone().enumerate().position(|(number, vm)| !all.is_served_as_configured(number, &vm)) {
+        return Err(Error::Vm(number, Rule::Served));
     }
     let (settings, rest) = postcard::take_from_bytes::<Settings>(vms.rest()).map_err(|_| Error::Encoding)?;
     let (text, rest) = postcard::take_from_bytes::<&str>(rest).map_err(|_| Error::Encoding)?;
@@ -101,7 +104,7 @@ pub(crate) fn validate_vm(vm: &Vm<'_>) -> Result<(), Rule> {
         return Err(Rule::Share);
     }
     let contains = |gpa, len| map::contains(vm.ram_base, vm.memory, gpa, len);
-    if !vm.contains(vm.entry, 4) || vm.mode == Mode::Reset && !vm.entry.is_multiple_of(4) {
+    if !vm.is_in_ram(vm.entry, 4) || vm.mode == Mode::Reset && !vm.entry.is_multiple_of(4) {
         return Err(Rule::Entry);
     }
     if !contains(vm.info, 8) || !vm.info.is_multiple_of(8) {
