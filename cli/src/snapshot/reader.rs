@@ -61,7 +61,7 @@ pub struct Summary {
     pub guest: Guest,
     /// Its architecture.
     pub arch: config::Arch,
-    /// Its RAM in bytes.
+    /// Its RAM and disks in memory, in bytes.
     pub memory: u64,
     /// Bytes that a machine takes to restore it: the package, and a window for each piece of its memory.
     pub size: u64,
@@ -84,7 +84,8 @@ impl<R: Read> Reader<R> {
         if guest.system.is_some() {
             return Err(Error::Contradiction("it has marks of a system, which snapshots don't have"));
         }
-        if vm.name != guest.name || header.vcpus != u32::from(vm.vcpus) || header.memory != vm.memory || !guest.inner.is_empty() {
+        let memory = vm.memory + vm.disk_memory();
+        if vm.name != guest.name || header.vcpus != u32::from(vm.vcpus) || header.memory != memory || !guest.inner.is_empty() {
             return Err(Error::Contradiction("its description and its configuration are of different VMs"));
         }
         Ok(Self { from, checker, header, guest, package, states: 0, position: DESCRIPTION })

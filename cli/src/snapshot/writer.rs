@@ -32,7 +32,7 @@ impl<W: Write> Writer<W> {
                 config::Arch::X86_64 => Arch::X86_64,
             },
             vcpus: vm.vcpus.into(),
-            memory: vm.memory,
+            memory: vm.memory + vm.disk_memory(),
             config: section::package_checksum(package),
         };
         writer.record(Kind::Header, &header)?;

@@ -258,7 +258,7 @@ pub enum Command {
         vm: u8,
         /// Bytes of the package.
         size: u32,
-        /// Bytes of its RAM, so that a machine with too little memory refuses at once; 0 if unknown. Untrusted input.
+        /// Bytes of its RAM and disks in memory, so that a machine with too little memory refuses at once; 0 if unknown. Untrusted input.
         memory: u64,
     },
     /// A piece of the package.
