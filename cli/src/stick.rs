@@ -133,7 +133,8 @@ fn files(args: &ImageArgs, config: &MachineConfig, text: &str) -> Result<Vec<VmF
     }
     let (files, left_out) = vm_files::of(config, text)?;
     if !left_out.is_empty() {
-        let what = "Stile can't rebuild VMs with served devices, domains or UEFI firmware, nor VMs that share a file with one";
+        let what = "Stile can't rebuild VMs with served devices, domains, UEFI firmware or, on a PC, a kernel of `stile` other than Linux, \
+            nor VMs that share a file with one";
         out::note(format_args!("stile: --files: the files of {} are in the image only: {what}", left_out.join(", ")));
     }
     Ok(files)

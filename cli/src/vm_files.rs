@@ -111,7 +111,7 @@ fn left_out<'c>(config: &'c MachineConfig, all: &[Named<'c>], contents: &mut Con
     let mut left_out = Vec::new();
     for vm in &config.vms {
         let has_links = !vm.served.is_empty() || vm.serves != 0 || !vm.domains.is_empty();
-        if has_links || is_firmware(config.arch, vm, contents)? {
+        if has_links || has_other_kernel(config.arch, vm) || is_firmware(config.arch, vm, contents)? {
             left_out.push(&vm.name[..]);
         }
     }
@@ -123,6 +123,16 @@ fn left_out<'c>(config: &'c MachineConfig, all: &[Named<'c>], contents: &mut Con
             None => return Ok(left_out),
         }
     }
+}
+
+/// Whether a PC has a kernel that is not Linux, and of which the stick has no file: at boot, Stile can't get it back from the image.
+fn has_other_kernel(arch: Arch, vm: &VmConfig) -> bool {
+    let is_other = match &vm.kernel {
+        KernelSource::Stile(_) => true,
+        KernelSource::Debian(which) => !which.is_linux(),
+        KernelSource::File(_) | KernelSource::Disk => false,
+    };
+    arch == Arch::X86_64 && is_other
 }
 
 /// Whether a VM starts from UEFI firmware (Arm only).
@@ -238,6 +248,15 @@ mod tests {
             result(&text.concat(), &[("sub/größe Image.gz", &zipped), ("initrd", &[1; 7]), ("sub/data.img", &[2; 512])]).unwrap();
         assert_eq!(files, [("größe Image.gz".to_owned(), length), ("initrd".to_owned(), 7), ("data.img".to_owned(), 512)]);
         assert!(left_out.is_empty());
+    }
+
+    #[test]
+    fn a_pc_is_rebuilt_with_linux_only() {
+        let disk = "[[vm.disk]]\nfile = \"d\"\nin_memory = true";
+        for (arch, kernel, is_out) in [("x86_64", "stile", true), ("x86_64", "debian", false), ("aarch64", "stile", false)] {
+            let text = format!("[machine]\narch = \"{arch}\"\n{}", vm("a", &format!("kernel = \"{kernel}\"\nnested = true\n{disk}")));
+            assert_eq!(result(&text, &[("d", &[1; 512])]).unwrap().1.len(), usize::from(is_out), "{arch} {kernel}");
+        }
     }
 
     #[test]
