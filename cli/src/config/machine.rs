@@ -134,7 +134,7 @@ impl VmConfig {
     pub fn disk_regions(&self, arch: Arch) -> Vec<Range<u64>> {
         let start = match arch {
             Arch::Aarch64 => map::RAM_BASE + self.memory,
-            Arch::X86_64 => pc::end(&pc::memory(self.memory, self.disk_memory())) - self.disk_memory(),
+            Arch::X86_64 => pc::disks_start(self.memory, self.disk_memory()),
         };
         memory_disks::places(start, &self.disk_sizes()).collect()
     }
@@ -385,7 +385,9 @@ impl MachineConfig {
 
     /// Memory in bytes and number of CPUs that a virtual machine needs to run this machine.
     pub fn as_vm(&self) -> (u64, u32) {
-        let enough = (self.vm_memory() + self.shadow_memory() + SPARE).next_multiple_of(map::RAM_GRANULE);
+        // The image is in this memory, too, and has the disks: SPARE has no room for them.
+        let disks: u64 = self.vms.iter().flat_map(|vm| &vm.memory_disks).map(|disk| disk.size).sum();
+        let enough = (self.vm_memory() + disks + self.shadow_memory() + SPARE).next_multiple_of(map::RAM_GRANULE);
         (self.memory.map_or(enough, |memory| memory.next_multiple_of(map::RAM_GRANULE)), self.cpus)
     }
 

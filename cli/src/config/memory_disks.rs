@@ -1,5 +1,6 @@
 //! Disks in memory: raw images of which virtual machines have copies behind their RAM.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::path::Path;
@@ -33,7 +34,9 @@ pub fn resolve(drafts: &[DiskDraft], ram: u64, folder: &Path, mistakes: &mut Vec
 
 /// Checks the size of all disks in memory of a machine, which `drafts` describe.
 pub fn check_all<'d>(vms: &[VmConfig], drafts: impl Iterator<Item = &'d DiskDraft>, mistakes: &mut Vec<Mistake>) {
-    let all = vms.iter().flat_map(|vm| &vm.memory_disks).fold(0, |all: u64, disk| all.saturating_add(disk.size));
+    // The image has each file once.
+    let files: BTreeMap<&Path, u64> = vms.iter().flat_map(|vm| &vm.memory_disks).map(|disk| (disk.file.as_path(), disk.size)).collect();
+    let all = files.values().fold(0, |all: u64, size| all.saturating_add(*size));
     if let (true, Some(last)) = (all > MOST, drafts.filter(|draft| draft.in_memory).last()) {
         let size = units::rounded_size(all);
         let what = format!("the disks in memory have {size}, and are in the image, which boot loaders put below 4 GiB");
@@ -113,6 +116,21 @@ mod tests {
     }
 
     #[test]
+    fn a_vm_with_an_image_has_room_for_its_disks() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::File::create(dir.path().join("d")).unwrap().set_len(256 << 20).unwrap();
+        let inner = format!("[[vm]]\nkernel = \"debian\"\n{}", disk("d", ""));
+        fs::write(dir.path().join("inner.toml"), inner).unwrap();
+        let read = |kernel: &str| {
+            let text = format!("[[vm]]\nkernel = \"{kernel}\"\nnested = true\n");
+            MachineConfig::from_text("machine.toml", &text, dir.path(), &Flags::default()).unwrap().vms[0].clone()
+        };
+        let KernelSource::Stile(inner) = read("stile:inner.toml").kernel else { panic!("another kernel") };
+        let needed = inner.vm_memory() + (256 << 20) + inner.reserved();
+        assert!(read("stile:inner.toml").memory >= needed);
+    }
+
+    #[test]
     fn mistakes_have_places() {
         let says = |disks: String, place: &str, what: &str| {
             let said = read("aarch64", &disks).unwrap_err();
@@ -129,6 +147,7 @@ mod tests {
         says(disk("d", "readonly = true"), "machine.toml:6:1", "can't be read-only");
         says(disk("d", "").repeat(5), "machine.toml:22:1", "there are 5 disks in memory; expected at most 4");
         says("[[vm.disk]]\nin_memory = true\n".into(), "machine.toml:6:1", "this disk has no image");
+        assert!(read("aarch64", &disk("large", "").repeat(2)).is_ok(), "one file");
         says([disk("large", ""), disk("d", "")].concat(), "machine.toml:10:1", "expected at most 1G in all");
     }
 

@@ -40,6 +40,11 @@ pub const fn memory(size: u64, disks: u64) -> [Range<u64>; 2] {
     if is_below { [0..low.end + disks, high] } else { [low, high.start..high.end + disks] }
 }
 
+/// Returns the address of the first disk in memory: see [`memory`].
+pub const fn disks_start(ram: u64, disks: u64) -> u64 {
+    end(&memory(ram, disks)) - disks
+}
+
 /// Window of the PCI host bridge of a PC with functions, for BARs; configuration space of its bus 0 is behind it.
 pub const PCI_WINDOW: Range<u64> = RAM_LIMIT..0xe000_0000;
 /// Configuration space (ECAM) of bus 0.

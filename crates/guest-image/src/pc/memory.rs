@@ -12,14 +12,14 @@ pub const RESERVED: u64 = 0x9_fc00;
 pub const HIGH_MEMORY: u64 = 1 << 20;
 
 /// Type of RAM in every protocol's memory map.
-const RAM: u32 = 1;
+const TYPE_RAM: u32 = 1;
 
 /// Type of reserved memory in every protocol's memory map.
-const IS_RESERVED: u32 = 2;
+const TYPE_RESERVED: u32 = 2;
 
-/// Type of persistent memory that is no NVDIMM of ACPI's: `E820_TYPE_PRAM` (Linux, arch/x86/include/asm/e820/types.h). Others take it for
-/// reserved memory.
-const DISK: u32 = 12;
+/// Type of persistent memory that is no NVDIMM of ACPI's: `E820_TYPE_PRAM` (Linux, arch/x86/include/asm/e820/types.h). Other systems
+/// treat it as reserved.
+const TYPE_PERSISTENT: u32 = 12;
 
 /// The memory of a PC: RAM, and disks behind it.
 #[derive(Clone, Copy, Debug)]
@@ -33,8 +33,7 @@ pub struct Size<'a> {
 impl Size<'_> {
     /// Address of the first disk.
     pub fn disks_at(self) -> u64 {
-        let size = memory_disks::total(self.disks);
-        pc::end(&pc::memory(self.ram, size)) - size
+        pc::disks_start(self.ram, memory_disks::total(self.disks))
     }
 }
 
@@ -47,8 +46,9 @@ pub struct Memory {
 /// The memory map of a PC.
 pub fn memory(size: Size<'_>) -> Vec<Memory> {
     let [low, high] = pc::ram(size.ram);
-    let ram = [(0..RESERVED.min(low.end), RAM), (RESERVED..HIGH_MEMORY, IS_RESERVED), (HIGH_MEMORY..low.end, RAM), (high, RAM)];
-    let disks = memory_disks::places(size.disks_at(), size.disks).map(|disk| (disk, DISK));
+    let ram =
+        [(0..RESERVED.min(low.end), TYPE_RAM), (RESERVED..HIGH_MEMORY, TYPE_RESERVED), (HIGH_MEMORY..low.end, TYPE_RAM), (high, TYPE_RAM)];
+    let disks = memory_disks::places(size.disks_at(), size.disks).map(|disk| (disk, TYPE_PERSISTENT));
     ram.into_iter().chain(disks).filter(|(range, _)| !range.is_empty()).map(|(range, kind)| Memory { range, kind }).collect()
 }
 
