@@ -3,7 +3,7 @@
 //! The image has the text of which it was made. A key with the same value in both files keeps the image's setting, which
 //! may be the command line's. Another value of a key of [`CHANGEABLE`] applies; of any other key it is a mistake, since the
 //! image was made by it. A virtual machine that the image lacks is added if its kernel is a file on the boot medium, and all its keys but
-//! the name are of [`CHANGEABLE`].
+//! the name and disks in memory are of [`CHANGEABLE`].
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -30,7 +30,7 @@ pub const NAME: &str = "STILE.TOML";
 /// The folder of a bench stick's file system that gets the figures of machines.
 pub const FIGURES: &str = "FIGURES";
 
-/// The folder of the file system with kernels and initial RAM file systems of virtual machines.
+/// The folder of the file system with kernels, initial RAM file systems and disks of virtual machines.
 pub const VMS: &str = "VMS";
 
 /// Maximum length of the file in bytes.
@@ -39,7 +39,7 @@ pub const LONGEST: usize = 64 << 10;
 /// The time slice of a machine without one in its configuration, in microseconds.
 pub const DEFAULT_SLICE_US: u32 = 5000;
 
-/// Keys of `[machine]`, `[[vm]]` and `[vm.techniques]` that may change.
+/// Keys of `[machine]`, `[[vm]]` and `[vm.techniques]` that may change, apart from `disk`: [`has_same_disks`].
 const CHANGEABLE: [&[&str]; 3] = [
     &["mitigations", "slice"],
     &["append", "cap", "cpus", "initrd", "kernel", "memory", "on_reset", "pinned", "techniques", "vcpus", "weight"],

@@ -1,4 +1,5 @@
-//! Changes for which a virtual machine is rebuilt: of its kernel, initial RAM file system, command line, memory and vCPUs.
+//! Changes for which a virtual machine is rebuilt: of its kernel, initial RAM file system, disks in memory, command line,
+//! memory and vCPUs.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -165,12 +166,13 @@ pub fn added(new: &VmDraft, vm: usize, name: &str, (files, known): (&[&str], &[S
     }
     let initrd = new.initrd.as_ref().filter(|given| given.value != "none");
     let initrd = initrd.and_then(|given| file("initrd", given, is_initrd_word(&given.value), files, mistakes));
-    if let Some(extra) = new.disks.get(MAX_MEMORY_DISKS) {
-        let what = format!("there are {} disks in memory", new.disks.len());
+    let in_memory: Vec<&DiskDraft> = new.disks.iter().filter(|disk| is_in_memory(disk)).collect();
+    if let Some(extra) = in_memory.get(MAX_MEMORY_DISKS) {
+        let what = format!("there are {} disks in memory", in_memory.len());
         mistakes.push(Mistake::new(extra.place.clone(), what).expected(format!("at most {MAX_MEMORY_DISKS}")));
     }
     let mut disks = Vec::new();
-    for disk in new.disks.iter().filter(|disk| is_in_memory(disk)) {
+    for disk in in_memory {
         match &disk.file {
             Some(given) => disks.push(file("disk", given, false, files, mistakes)),
             None => mistakes.push(Mistake::new(disk.place.clone(), "this disk has no image").expected("file = a file in the folder VMS")),
@@ -314,18 +316,22 @@ pub fn is_in_memory(disk: &DiskDraft) -> bool {
 
 /// The files of the disks in memory on the boot medium, as far as they are there.
 fn disks((new, old): (&VmDraft, &VmDraft), files: &[&str], mistakes: &mut Vec<Mistake>) -> Vec<Option<Given<String>>> {
-    let in_memory = |draft: &'_ VmDraft| draft.disks.iter().filter(|disk| disk.in_memory).map(|disk| disk.file.clone()).collect::<Vec<_>>();
-    let mut found = Vec::new();
-    // Others differ in keys that can't change.
-    for (new, old) in in_memory(new).iter().zip(&in_memory(old)) {
-        let Some(given) = new else { continue };
+    // A different number of disks is a mistake, which `compare_fixed` reports.
+    let pairs = files_in_memory(new).zip(files_in_memory(old));
+    let found = pairs.map(|(new, old)| {
+        let given = new.as_ref()?;
         let file = find(&given.value, files);
         if file.is_none() && changed(new, old).is_some() {
             mistakes.push(missing(given, files, "file as in the image, or the name of a file there"));
         }
-        found.push(file.map(|file| Given::new(file.to_owned(), given.place.clone())));
-    }
-    found
+        file.map(|file| Given::new(file.to_owned(), given.place.clone()))
+    });
+    found.collect()
+}
+
+/// The file of each disk in memory.
+fn files_in_memory(vm: &VmDraft) -> impl Iterator<Item = &Option<Given<String>>> {
+    vm.disks.iter().filter(|disk| disk.in_memory).map(|disk| &disk.file)
 }
 
 /// A file that the boot medium lacks.

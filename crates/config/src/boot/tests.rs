@@ -312,6 +312,8 @@ fn added_virtual_machines_have_disks_in_memory() {
     ] {
         assert!(read(other).unwrap_err().contains("\"disk\" can't be added here"), "{other}");
     }
+    let others = "file = \"web.img\"\n[[vm.disk]]\n".repeat(4) + "file = \"web.img\"";
+    assert!(read(&others).unwrap_err().contains("\"disk\" can't be added here"));
     let five = "file = \"web.img\"\nin_memory = true\n[[vm.disk]]\n".repeat(4) + "file = \"web.img\"\nin_memory = true";
     assert!(read(&five).unwrap_err().contains("there are 5 disks in memory; expected at most 4"));
 }
