@@ -13,7 +13,7 @@ use crate::exit;
 const PROGRAM: &str = "sbsign";
 const PACKAGE: &str = "sbsigntool";
 
-/// Checks what would fail after minutes of building. Pipes are not read: what is read from one is gone.
+/// Checks what would fail after minutes of building. Leaves pipes to sbsign: reading would consume their contents.
 ///
 /// # Errors
 /// A file can't be read or is not PEM of the expected kind, or sbsign is missing.
@@ -66,7 +66,7 @@ pub fn sign(args: &SignArgs, program: Vec<u8>) -> Result<Vec<u8>> {
 
 /// Returns the reason for which sbsign failed: its own message, followed by the first error in OpenSSL's queue.
 fn reason(said: &str) -> String {
-    /// Lines that it prints before an error: what it is about to do, and a question for a passphrase.
+    /// Starts of lines that are no errors: progress, warnings, and prompts for a passphrase.
     const OTHERS: [&str; 3] = ["Signing ", "warning: ", "Enter "];
     let mut own = said.lines().map(str::trim).filter(|line| !line.is_empty() && !OTHERS.iter().any(|other| line.starts_with(other)));
     let Some(own) = own.next() else { return "it does not say why".into() };

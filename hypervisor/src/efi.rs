@@ -33,7 +33,7 @@ pub const MAP: usize = 64 << 10;
 const READING: usize = 15_000_000;
 
 /// Message about screens on which only firmware can draw.
-const NO_FRAME_BUFFER: &str = "Stile's log is on the serial line only: the screen has no frame buffer of 32 bits per pixel\r\n";
+const NO_FRAME_BUFFER: &str = "Stile's log is on the serial line only: no screen has a usable frame buffer of 32 bits per pixel\r\n";
 
 /// Size of a buffer for the file: the longest, and a byte by which longer ones are known.
 pub const TEXT: usize = LONGEST + 1;
@@ -73,8 +73,8 @@ pub fn find(system: &SystemTable, guid: Guid) -> Option<*const u8> {
     tables.iter().find(|table| table.vendor_guid == guid).map(|table| table.vendor_table.cast::<u8>().cast_const())
 }
 
-/// Returns the frame buffer of one of firmware's screens: the first that has one (UEFI Specification, 12.9 Graphics Output Protocol) that
-/// `accepts` takes. If there are only screens without one, a message on firmware's console says so.
+/// Returns the first frame buffer of firmware's screens (UEFI Specification, 12.9 Graphics Output Protocol) that `accepts` takes. With
+/// screens but no such frame buffer, a message on firmware's console says so.
 pub fn frame_buffer(system: &SystemTable, boot: &BootServices, accepts: impl Fn(&FrameBuffer) -> bool) -> Option<FrameBuffer> {
     let screens = handles(boot, &GraphicsOutputProtocol::GUID).iter();
     let protocols = screens.filter_map(|&screen| protocol::<GraphicsOutputProtocol>(boot, screen, &GraphicsOutputProtocol::GUID));

@@ -76,9 +76,9 @@ pub struct MachineArgs {
     /// The emulated machine's memory; by default it is enough for the VMs.
     #[arg(long, value_name = "SIZE")]
     pub machine_memory: Option<String>,
-    /// A disk of the VM's: an image in the format qcow2, or raw with `,format=raw`; can be given several times. With `,in-memory` the VM has
-    /// a copy of a raw image in its memory, and its changes are lost. Without a kernel, the VM
-    /// starts the system on the first one; --exec then runs in that system. With `,served`, another VM serves it, which is added.
+    /// A disk of the VM's: an image in the format qcow2, or raw with `,format=raw`; can be given several times. With `,in-memory` the VM
+    /// has a copy of a raw image in its memory, and its changes are lost. Without a kernel, the VM starts the system on the first other
+    /// one; --exec then runs in that system. With `,served`, another VM serves it, which is added.
     #[arg(long, value_name = "FILE[,readonly][,format=raw][,served][,in-memory]", value_parser = Drive::parse)]
     pub disk: Vec<Drive>,
     /// A network of the VM's: through the emulator, with ports of this machine that lead to the VM's; or between VMs. With `,served`,

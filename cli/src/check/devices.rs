@@ -38,10 +38,7 @@ pub fn explain(machine: &MachineConfig, index: usize) -> Vec<(&'static str, Stri
     let devices = std::iter::repeat_n(("PCI function", String::new()), named).chain(disks).chain(networks).chain(folders);
     let in_memory = vm.memory_disks.iter().enumerate().map(|(number, disk)| {
         let size = units::rounded_size(disk.size);
-        (
-            "disk",
-            format!("/dev/pmem{number}: {} (raw, {size}), a copy in the VM's memory, without exits; changes are lost", disk.file.display()),
-        )
+        ("disk", format!("/dev/pmem{number}: {} (raw, {size}), a copy in the VM's memory; changes are lost", disk.file.display()))
     });
     let mut facts = Vec::new();
     for (number, (function, (name, device))) in (1..).zip(vm.functions.iter().zip(devices)) {

@@ -109,7 +109,7 @@ pub fn places(draft: &VmDraft) -> impl Iterator<Item = &Place> {
 pub fn resolve(draft: &VmDraft, vm: &mut VmConfig, (arch, is_vmx): (Arch, bool), folder: &Path, mistakes: &mut Vec<Mistake>) {
     let places: Vec<&Place> = places(draft).collect();
     if let (true, Some(place)) = (is_vmx, places.first()) {
-        let what = "virtual machines on x86_64 with VMX have no disks, networks and shared folders yet";
+        let what = "virtual machines on x86_64 with VMX have no disks (other than in memory), networks and shared folders yet";
         mistakes.push(Mistake::new((*place).clone(), what).expected(MACHINES_WITH_FUNCTIONS));
     }
     if let Some(place) = places.get(MAX_FUNCTIONS) {
@@ -212,7 +212,9 @@ mod tests {
         says(&"[[vm.net]]\n".repeat(9), "there are 9 disks, networks and shared folders");
         let of_pc = |cpu: &str, rest: &str| format!("[machine]\narch = \"x86_64\"\n{cpu}\n[[vm]]\n{rest}\n");
         let net = "kernel = \"debian\"\n[[vm.net]]";
-        assert!(read(&of_pc("", net)).unwrap_err().contains("with VMX have no disks, networks and shared folders yet"));
+        assert!(
+            read(&of_pc("", net)).unwrap_err().contains("with VMX have no disks (other than in memory), networks and shared folders yet")
+        );
         let amd = |rest: &str| read(&of_pc("cpu = \"max\"", rest));
         assert_eq!(amd(net).unwrap().vms[0].functions[0].device(), 2);
         let served = amd(&format!("{net}\nserved = true")).unwrap();

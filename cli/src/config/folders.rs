@@ -122,7 +122,7 @@ mod tests {
             let text = format!("[machine]\narch = \"x86_64\"\n{cpu}\n[[vm]]\nkernel = \"{kernel}\"\n[[vm.share]]\npath = \".\"\n{share}\n");
             read(&text, dir.path(), &Flags::default())
         };
-        assert!(pc("", old, "").unwrap_err().contains("with VMX have no disks, networks and shared folders yet"));
+        assert!(pc("", old, "").unwrap_err().contains("with VMX have no disks (other than in memory), networks and shared folders yet"));
         let (amd, served) = ("cpu = \"max\"", "served = true");
         assert!(pc(amd, old, "").unwrap_err().contains("no file system for shared folders; expected kernel = \"debian-general\""));
         assert!(pc(amd, "debian:6.12", served).unwrap_err().contains("expected kernel = \"debian-general\" or kernel = \"debian:6.1\""));

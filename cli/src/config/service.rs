@@ -446,6 +446,6 @@ mod tests {
             "10 served devices",
         );
         let other = format!("[machine]\narch = \"x86_64\"\n[[vm]]\nkernel = \"debian\"\n{disk}");
-        says(&other, "with VMX have no disks, networks and shared folders yet");
+        says(&other, "with VMX have no disks (other than in memory), networks and shared folders yet");
     }
 }

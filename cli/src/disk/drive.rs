@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use serde::Deserialize;
+use stile_config::raw_image::QCOW2;
 
 use super::qemu_img;
 use crate::exit;
@@ -99,7 +100,8 @@ impl Drive {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return refuse(match self.unknown_option() {
                     Some((file, word)) => format!(
-                        "does not exist, but {} does, and \"{word}\" is not an option; options are readonly, format=raw, served and in-memory",
+                        "does not exist, but {} does, and \"{word}\" is not an option; \
+                         options are readonly, format=raw, served and in-memory",
                         file.display()
                     ),
                     None => format!("does not exist: {}", self.maker(option)),
@@ -154,10 +156,8 @@ impl Drive {
 
     /// Whether the file is used as a raw image, but begins as a qcow2 image does.
     pub fn is_qcow2_as_raw(&self) -> bool {
-        /// QEMU, docs/interop/qcow2.rst, "Header": the magic.
-        const MAGIC: [u8; 4] = *b"QFI\xfb";
-        let mut start = [0; MAGIC.len()];
-        self.format() == "raw" && File::open(&self.file).is_ok_and(|mut file| file.read_exact(&mut start).is_ok() && start == MAGIC)
+        let mut start = [0; QCOW2.len()];
+        self.format() == "raw" && File::open(&self.file).is_ok_and(|mut file| file.read_exact(&mut start).is_ok() && start == QCOW2)
     }
 
     /// The command that makes a disk in this file, with the option of an architecture, for messages.

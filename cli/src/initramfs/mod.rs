@@ -125,11 +125,16 @@ pub fn with_answers(mut installer: Vec<u8>, preseed: &[u8]) -> Vec<u8> {
 /// Builds an archive to follow that of [`build`]: modules that the system loads when it starts, in this order.
 pub fn with_drivers(modules: &[Module]) -> Vec<u8> {
     let mut archive = Archive::default();
+    add_modules(&mut archive, "", modules);
+    archive.finish()
+}
+
+/// Adds modules that the system loads when it starts, in this order: those with a `prefix` after those without.
+fn add_modules(archive: &mut Archive, prefix: &str, modules: &[Module]) {
     archive.directory("stile/drivers");
     for (number, module) in modules.iter().enumerate() {
-        archive.file(&format!("stile/drivers/{number:02}-{}", module.name), 0o644, &module.bytes);
+        archive.file(&format!("stile/drivers/{prefix}{number:02}-{}", module.name), 0o644, &module.bytes);
     }
-    archive.finish()
 }
 
 /// Builds an archive to follow that of [`with_drivers`]: the modules for consoles over virtio.
@@ -147,11 +152,7 @@ pub fn with_consoles(modules: &[Module]) -> Vec<u8> {
 pub fn with_memory_disks(modules: &[Module]) -> Vec<u8> {
     let mut archive = Archive::default();
     archive.directory("mnt");
-    archive.directory("stile/drivers");
-    for (number, module) in modules.iter().enumerate() {
-        // Behind the numbers of drivers.
-        archive.file(&format!("stile/drivers/disk-{number:02}-{}", module.name), 0o644, &module.bytes);
-    }
+    add_modules(&mut archive, "disk-", modules);
     archive.finish()
 }
 

@@ -20,7 +20,8 @@ pub(super) fn in_memory(arch: Arch) -> Scenario {
     // Arm aborts the access; a PC reads ones.
     let beyond = format!("devmem {end:#x} 32 || echo aborted");
     let exec = format!(
-        "mount /dev/pmem0 /mnt && cat /mnt/hello && echo changed > /mnt/hello && umount /mnt && mount -o ro /dev/pmem0 /mnt && cat /mnt/hello; \
+        "mount /dev/pmem0 /mnt && cat /mnt/hello && echo changed > /mnt/hello && umount /mnt && \
+         mount -o ro /dev/pmem0 /mnt && cat /mnt/hello; \
          mount -o ro /dev/pmem1 /tmp && sed s/hello/second/ /tmp/hello; {beyond}; reboot -f"
     );
     let disk = "[[vm.disk]]\nfile = \"{disk}\"\nin_memory = true\n";

@@ -7,7 +7,7 @@ use alloc::string::{String, ToString};
 const SECTOR: u64 = 512;
 
 /// QEMU, docs/interop/qcow2.rst, "Header": the magic.
-const QCOW2: &[u8] = b"QFI\xfb";
+pub const QCOW2: [u8; 4] = *b"QFI\xfb";
 
 /// Checks an image of `size` bytes that begins with `start`: its first four bytes or more, if it has them.
 ///
@@ -15,7 +15,7 @@ const QCOW2: &[u8] = b"QFI\xfb";
 /// The mistake, and what is expected.
 pub fn check(size: u64, start: &[u8]) -> Result<(), (String, &'static str)> {
     match size {
-        _ if start.starts_with(QCOW2) => Err(("is a qcow2 image".to_string(), "a raw image, which `qemu-img convert -O raw` makes of it")),
+        _ if start.starts_with(&QCOW2) => Err(("is a qcow2 image".to_string(), "a raw image, which `qemu-img convert -O raw` makes of it")),
         0 => Err(("is an empty file".to_string(), "a raw image")),
         _ if !size.is_multiple_of(SECTOR) => Err((format!("has {size} bytes"), "a raw image: a multiple of 512 bytes")),
         _ => Ok(()),

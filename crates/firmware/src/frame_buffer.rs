@@ -28,7 +28,7 @@ pub struct FrameBuffer {
     pub stride: u32,
 }
 
-/// Whether pixels that use these bits are words of 32 bits: smaller ones use no bit of the last byte.
+/// Whether pixels with these masks are 32 bits wide: narrower ones leave bits 24 to 31 unused.
 pub fn has_words(bits: u32) -> bool {
     bits > 0xff_ffff
 }

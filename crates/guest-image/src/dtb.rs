@@ -297,7 +297,8 @@ fn interrupt_controller(fdt: &mut FdtWriter, description: &Description<'_>) -> F
     fdt.end_node(gic)
 }
 
-/// A disk in memory (Linux, Documentation/devicetree/bindings/pmem/pmem-region.yaml). It is volatile: stores need no flush to persist, as none do.
+/// A disk in memory (Linux, Documentation/devicetree/bindings/pmem/pmem-region.yaml). `volatile`: it does not persist, so that Linux
+/// flushes no caches for it.
 fn memory_disk(fdt: &mut FdtWriter, region: &Range<u64>) -> FdtWriterResult<()> {
     let disk = fdt.begin_node(&format!("pmem@{:x}", region.start))?;
     fdt.property_string("compatible", "pmem-region")?;

@@ -26,7 +26,7 @@ pub struct Request<'a, 'r> {
     pub initrd: Option<Option<&'a [u8]>>,
     /// Whether the configuration names an initial RAM file system.
     pub has_initrd: bool,
-    /// The contents of each disk in memory, which are not empty; `None`, or beyond the end: the image's.
+    /// The new contents of each disk in memory; `None`, or beyond the end: the image's.
     pub disks: &'r [Option<&'a [u8]>],
     /// RAM in bytes: a size that virtual machines can have.
     pub memory: Option<u64>,
@@ -54,7 +54,7 @@ pub enum RemakeError {
     /// The image's disk in memory can't be found.
     #[error("the image's disk can't be used here; expected it as a file in the folder VMS")]
     Disk,
-    /// The new disk of this number in memory is not a raw image.
+    /// A new disk in memory is not a raw image.
     #[error("the disk {what}; expected {expected}")]
     Image {
         /// The disk's number.
@@ -159,8 +159,9 @@ fn disks<'a>(vm: &Vm<'_>, files: Files<'a>, new: &[Option<&'a [u8]>]) -> Result<
     all.collect()
 }
 
-/// Checks that the segments of an unpacked kernel, which are copied, are no more bytes than the kernel: an ELF file may have the same bytes
-/// in several, and [`memory_to_unpack`] counts them once. `is_in_file` returns whether bytes lie in the file on the medium and need no copy.
+/// Checks that the segments of an unpacked kernel, which are copied, are no more bytes than the kernel: an ELF file may have the same
+/// bytes in several, and [`memory_to_unpack`] counts them once. `is_in_file` returns whether bytes lie in the file on the medium and need
+/// no copy.
 ///
 /// # Errors
 /// See [`RemakeError`].

@@ -118,8 +118,8 @@ impl Open {
         status != Status::SUCCESS || unsafe { (*buffer.0.as_ptr().cast::<FileSystemInfo>()).read_only } != Boolean::FALSE
     }
 
-    /// Calls `each` for the files of this folder that `text` names, with their names, NUL included, and lengths. Returns whether that are
-    /// all: false if firmware fails before the folder's end, or the folder has over [`MOST_ENTRIES`].
+    /// Calls `each` for the files of this folder that `text` names, with their names, NUL included, and lengths. Returns whether
+    /// the list is complete: false if firmware fails before the folder's end, or the folder has over [`MOST_ENTRIES`].
     fn each_named(&self, text: &[u8], mut each: impl FnMut(&[u16], u64)) -> bool {
         // SAFETY: firmware opened the folder, which it begins to list again from there.
         let _ = unsafe { ((*self.0).set_position)(self.0, 0) };
@@ -128,7 +128,7 @@ impl Open {
             let mut size = size_of_val(&buffer);
             // SAFETY: firmware opened the folder, and the buffer has `size` bytes.
             let status = unsafe { ((*self.0).read)(self.0, &mut size, buffer.as_mut_ptr().cast()) };
-            // Also if the buffer is too small: firmware would say so again, and never go on.
+            // A buffer that is too small ends the list, too: firmware would repeat that error forever.
             if status != Status::SUCCESS || size < size_of::<FileInfo>() {
                 return status == Status::SUCCESS && size == 0;
             }
