@@ -298,14 +298,19 @@ fn no_memory_for(new: &Remake, size: u64) -> Mistake {
 fn mistake(new: &Remake, error: &RemakeError) -> Mistake {
     let kernel = new.kernel.as_ref().map(|given| &given.place);
     let memory = new.memory.as_ref().map(|given| &given.place);
+    let disk = match error {
+        RemakeError::Image { number, .. } => new.disks.get(*number).and_then(Option::as_ref),
+        _ => None,
+    };
     let place = match error {
         RemakeError::Bootargs => new.append.place.as_ref(),
         RemakeError::Vcpus(_) => new.vcpus.as_ref().map(|given| &given.place),
         RemakeError::Plan(_) => kernel.or(memory),
-        RemakeError::Image { number, .. } => new.disks.get(*number).and_then(Option::as_ref).map(|given| &given.place),
+        RemakeError::Image { .. } => disk.map(|given| &given.place),
         _ => None,
     };
-    Mistake::new(place.unwrap_or(&new.place).clone(), format!("{}: {error}", new.name))
+    let file = disk.map(|given| format!("VMS\\{} ", given.value)).unwrap_or_default();
+    Mistake::new(place.unwrap_or(&new.place).clone(), format!("{}: {file}{error}", new.name))
 }
 
 /// Copies bytes to memory with the machine's lifetime.
@@ -316,5 +321,34 @@ fn keep(bytes: &[u8]) -> Result<&'static [u8], &'static str> {
     unsafe {
         to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         Ok(core::slice::from_raw_parts(to, bytes.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stile_config::Place;
+    use stile_config::boot::Append;
+
+    use super::*;
+
+    #[test]
+    fn a_mistake_in_a_disk_names_its_file() {
+        let disk = Given::new("data.img".to_owned(), Place::Text(7..17));
+        let new = Remake {
+            vm: 0,
+            name: "web".to_owned(),
+            place: Place::File,
+            kernel: None,
+            initrd: None,
+            has_initrd: false,
+            disks: [None, Some(disk)].into(),
+            append: Append::default(),
+            memory: None,
+            vcpus: None,
+        };
+        let of = |number| RemakeError::Image { number, what: "is empty".to_owned(), expected: "a raw image" };
+        let expected = |place, file: &str| Mistake::new(place, format!("web: {file}is empty; expected a raw image"));
+        assert_eq!(mistake(&new, &of(1)), expected(Place::Text(7..17), "VMS\\data.img "));
+        assert_eq!(mistake(&new, &of(0)), expected(Place::File, ""));
     }
 }

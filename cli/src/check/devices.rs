@@ -15,7 +15,11 @@ pub fn explain(machine: &MachineConfig, index: usize) -> Vec<(&'static str, Stri
     let named = vm.functions.len().saturating_sub(vm.emulated_functions());
     let disks = vm.disks.iter().zip('a'..).map(|(drive, letter)| {
         let read_only = if drive.read_only { ", read-only" } else { "" };
-        let absent = if drive.file.exists() { "" } else { ", not there yet" };
+        let absent = match drive.unknown_option() {
+            _ if drive.file.exists() => String::new(),
+            Some((_, word)) => format!(", not there; \"{word}\" is not an option"),
+            None => ", not there yet".into(),
+        };
         let others = match &sharing::others(machine, index, drive)[..] {
             [] => String::new(),
             others => format!(", which {} may read, too", others.join(", ")),

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use stile_board::map;
 use stile_board::memory_disks::{self, MAX_MEMORY_DISKS};
-use stile_config::raw_image;
+use stile_config::{memory_disk, raw_image};
 
 use super::draft::DiskDraft;
 use super::{Mistake, VmConfig, units, value};
@@ -38,7 +38,7 @@ pub fn check_all<'d>(vms: &[VmConfig], drafts: impl Iterator<Item = &'d DiskDraf
     let files: BTreeMap<&Path, u64> = vms.iter().flat_map(|vm| &vm.memory_disks).map(|disk| (disk.file.as_path(), disk.size)).collect();
     let all = files.values().fold(0, |all: u64, size| all.saturating_add(*size));
     if let (true, Some(last)) = (all > MOST, drafts.filter(|draft| draft.in_memory).last()) {
-        let size = units::rounded_size(all);
+        let size = units::size(all);
         let what = format!("the disks in memory have {size}, and are in the image, which boot loaders put below 4 GiB");
         mistakes.push(Mistake::new(last.place.clone(), what).expected(format!("at most {} in all", units::size(MOST))));
     }
@@ -49,17 +49,7 @@ fn disk(draft: &DiskDraft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Option
         mistakes.push(Mistake::new(draft.place.clone(), "this disk has no image").expected("file = a path"));
         return None;
     };
-    let conflicts = [
-        (draft.served, "served", "served = false"),
-        (draft.read_only, "read-only: Linux has no such persistent memory", "readonly = false: its file is never written"),
-    ];
-    for (_, what, expected) in conflicts.into_iter().filter(|(applies, ..)| *applies) {
-        mistakes.push(Mistake::new(draft.place.clone(), format!("a disk in memory can't be {what}")).expected(expected));
-    }
-    if let Some(format) = draft.format.as_ref().filter(|format| format.value != "raw") {
-        let what = format!("a disk in memory can't have the format \"{}\"", format.value);
-        mistakes.push(Mistake::new(format.place.clone(), what).expected("\"raw\""));
-    }
+    memory_disk::check(draft, mistakes);
     let file = value::file(given, "disk", "a raw image", &[], folder, mistakes)?;
     match size(&file) {
         Ok(size) => Some(MemoryDisk { file, size }),

@@ -89,7 +89,7 @@ pub fn kernel(draft: &VmDraft, arch: Arch, folder: &Path, mistakes: &mut Vec<Mis
         }
         if !draft.kernel_unreadable {
             let what = "this virtual machine has no kernel";
-            let expected = format!("kernel = a path, \"stile\", or one of {words_shown}; or a [[vm.disk]] with a system");
+            let expected = format!("kernel = a path, \"stile\", or one of {words_shown}; or a [[vm.disk]] with a system, not in memory");
             mistakes.push(Mistake::new(draft.place.clone(), what).expected(expected));
         }
         return None;

@@ -173,7 +173,7 @@ impl Drive {
     }
 
     /// If the name is that of another file, a comma, and a word that was meant as an option: that file and the word.
-    fn unknown_option(&self) -> Option<(&Path, &str)> {
+    pub fn unknown_option(&self) -> Option<(&Path, &str)> {
         let (file, word) = self.file.to_str()?.rsplit_once(',')?;
         Some((Path::new(file), word)).filter(|(file, _)| file.is_file())
     }

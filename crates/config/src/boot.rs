@@ -187,9 +187,7 @@ fn compare(text: &str, (image, vms): (&str, &[&str]), cpus: u32, files: &[&str],
     changes.remakes.sort_by_key(|remake| remake.vm);
     // Keys with mistakes are different from the image's.
     if mistakes.is_empty() {
-        let in_memory = |number: &usize| draft.vms.get(*number).is_some_and(|vm| vm.disks.iter().all(remake::is_in_memory));
-        let (added, with_others) = added.into_iter().partition(in_memory);
-        compare_fixed(text, image, &pairs, (added, with_others), mistakes);
+        compare_fixed(text, image, &pairs, &added, mistakes);
     }
     Some(changes)
 }
@@ -269,14 +267,8 @@ fn vm_changes(vm: &VmDraft, old: &VmDraft, name: &str, cpus: u32, keys: &mut Vec
 }
 
 /// Reports the keys that differ but can't change. `pairs`: the numbers of virtual machines in both texts; `added`: the numbers of those
-/// that only `text` has, without and with other disks than those in memory.
-fn compare_fixed(
-    text: &str,
-    image: &str,
-    pairs: &[(usize, usize)],
-    (added, with_disks): (Vec<usize>, Vec<usize>),
-    mistakes: &mut Vec<Mistake>,
-) {
+/// that only `text` has, whose disks are checked.
+fn compare_fixed(text: &str, image: &str, pairs: &[(usize, usize)], added: &[usize], mistakes: &mut Vec<Mistake>) {
     let [new, old] = [text, image].map(|text| DeTable::parse_recoverable(text).0);
     let (whole, new, old) = (new.span(), new.get_ref(), old.get_ref());
     let [machine, vm, technique] = CHANGEABLE;
@@ -289,9 +281,8 @@ fn compare_fixed(
         }
     }
     let none = DeTable::new();
-    let all = added.into_iter().map(|number| (number, Some("disk"))).chain(with_disks.into_iter().map(|number| (number, None)));
-    for ((new, span), disks) in all.filter_map(|(number, disks)| Some((vm_table(new, number)?, disks))) {
-        let vm: Vec<&str> = vm.iter().copied().chain(["name"]).chain(disks).collect();
+    let vm: Vec<&str> = vm.iter().copied().chain(["name", "disk"]).collect();
+    for (new, span) in added.iter().filter_map(|&number| vm_table(new, number)) {
         fixed(new, &none, &span, &vm, image, mistakes);
         fixed_tables(new, &none, "techniques", span, technique, image, mistakes);
     }

@@ -19,6 +19,7 @@ mod distance;
 pub mod document;
 pub mod draft;
 mod fit;
+pub mod memory_disk;
 mod mistake;
 pub mod raw_image;
 mod table;

@@ -54,8 +54,8 @@ pub enum RemakeError {
     /// The image's disk in memory can't be found.
     #[error("the image's disk can't be used here; expected it as a file in the folder VMS")]
     Disk,
-    /// A new disk in memory is not a raw image.
-    #[error("the disk {what}; expected {expected}")]
+    /// A new disk in memory is not a raw image. The message follows the file's name.
+    #[error("{what}; expected {expected}")]
     Image {
         /// The disk's number.
         number: usize,

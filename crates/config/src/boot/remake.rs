@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 use stile_board::MAX_VCPUS;
 use stile_board::memory_disks::MAX_MEMORY_DISKS;
 
-use crate::draft::{DiskDraft, Given, VmDraft, changed};
-use crate::{Mistake, Place, value};
+use crate::draft::{Given, VmDraft, changed};
+use crate::{Mistake, Place, memory_disk, value};
 
 /// RAM of a virtual machine without a size in its configuration, in bytes.
 pub const DEFAULT_MEMORY: u64 = 512 << 20;
@@ -166,13 +166,17 @@ pub fn added(new: &VmDraft, vm: usize, name: &str, (files, known): (&[&str], &[S
     }
     let initrd = new.initrd.as_ref().filter(|given| given.value != "none");
     let initrd = initrd.and_then(|given| file("initrd", given, is_initrd_word(&given.value), files, mistakes));
-    let in_memory: Vec<&DiskDraft> = new.disks.iter().filter(|disk| is_in_memory(disk)).collect();
-    if let Some(extra) = in_memory.get(MAX_MEMORY_DISKS) {
-        let what = format!("there are {} disks in memory", in_memory.len());
+    if let Some(extra) = new.disks.get(MAX_MEMORY_DISKS) {
+        let what = format!("there are {} disks", new.disks.len());
         mistakes.push(Mistake::new(extra.place.clone(), what).expected(format!("at most {MAX_MEMORY_DISKS}")));
     }
     let mut disks = Vec::new();
-    for disk in in_memory {
+    for disk in &new.disks {
+        if !disk.in_memory {
+            let what = "this disk is not in memory: others can't be added here";
+            mistakes.push(Mistake::new(disk.place.clone(), what).expected("in_memory = true, or a new image by `stile image`"));
+        }
+        memory_disk::check(disk, mistakes);
         match &disk.file {
             Some(given) => disks.push(file("disk", given, false, files, mistakes)),
             None => mistakes.push(Mistake::new(disk.place.clone(), "this disk has no image").expected("file = a file in the folder VMS")),
@@ -307,11 +311,6 @@ fn initrd(
         mistakes.push(missing(given, files, "initrd as in the image, or the name of a file there"));
     }
     found.map(|file| Some(Given::new(file.to_owned(), given.place.clone())))
-}
-
-/// Whether a disk is in memory, without keys that such disks can't have.
-pub fn is_in_memory(disk: &DiskDraft) -> bool {
-    disk.in_memory && !disk.served && !disk.read_only && disk.format.as_ref().is_none_or(|format| format.value == "raw")
 }
 
 /// The files of the disks in memory on the boot medium, as far as they are there.

@@ -305,15 +305,15 @@ fn added_virtual_machines_have_disks_in_memory() {
     assert_eq!(new.disks.iter().flatten().map(|given| &given.value[..]).collect::<Vec<_>>(), ["web.img"]);
     assert!(read("file = \"none.img\"\nin_memory = true").unwrap_err().contains("the folder VMS has no file \"none.img\""));
     assert!(read("in_memory = true").unwrap_err().contains("this disk has no image"));
-    for other in [
-        "file = \"web.img\"",
-        "file = \"web.img\"\nin_memory = true\nserved = true",
-        "file = \"web.img\"\nin_memory = true\nreadonly = true",
+    for (other, said) in [
+        ("", "STILE.TOML:19:1: this disk is not in memory: others can't be added here; expected in_memory = true"),
+        ("in_memory = true\nserved = true", "STILE.TOML:19:1: a disk in memory can't be served"),
+        ("in_memory = true\nreadonly = true", "STILE.TOML:19:1: a disk in memory can't be read-only"),
+        ("in_memory = true\nformat = \"qcow2\"", "STILE.TOML:22:10: a disk in memory can't have the format \"qcow2\""),
     ] {
-        assert!(read(other).unwrap_err().contains("\"disk\" can't be added here"), "{other}");
+        let found = read(&format!("file = \"web.img\"\n{other}")).unwrap_err();
+        assert!(found.starts_with(said), "{found}");
     }
-    let others = "file = \"web.img\"\n[[vm.disk]]\n".repeat(4) + "file = \"web.img\"";
-    assert!(read(&others).unwrap_err().contains("\"disk\" can't be added here"));
     let five = "file = \"web.img\"\nin_memory = true\n[[vm.disk]]\n".repeat(4) + "file = \"web.img\"\nin_memory = true";
-    assert!(read(&five).unwrap_err().contains("there are 5 disks in memory; expected at most 4"));
+    assert!(read(&five).unwrap_err().contains("there are 5 disks; expected at most 4"));
 }
