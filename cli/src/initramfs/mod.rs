@@ -125,26 +125,23 @@ pub fn with_answers(mut installer: Vec<u8>, preseed: &[u8]) -> Vec<u8> {
 /// Builds an archive to follow that of [`build`]: modules that the system loads when it starts, in this order.
 pub fn with_drivers(modules: &[Module]) -> Vec<u8> {
     let mut archive = Archive::default();
-    add_modules(&mut archive, "", modules);
+    add_modules(&mut archive, modules, |number| format!("{number:02}"));
     archive.finish()
 }
 
-/// Adds modules that the system loads when it starts, in this order: those with a `prefix` after those without.
-fn add_modules(archive: &mut Archive, prefix: &str, modules: &[Module]) {
+/// Adds modules that the system loads when it starts, in the order of the names that `name` gives their numbers: words follow the numbers
+/// of drivers.
+fn add_modules(archive: &mut Archive, modules: &[Module], name: impl Fn(usize) -> String) {
     archive.directory("stile/drivers");
     for (number, module) in modules.iter().enumerate() {
-        archive.file(&format!("stile/drivers/{prefix}{number:02}-{}", module.name), 0o644, &module.bytes);
+        archive.file(&format!("stile/drivers/{}-{}", name(number), module.name), 0o644, &module.bytes);
     }
 }
 
 /// Builds an archive to follow that of [`with_drivers`]: the modules for consoles over virtio.
 pub fn with_consoles(modules: &[Module]) -> Vec<u8> {
     let mut archive = Archive::default();
-    archive.directory("stile/drivers");
-    for (number, module) in modules.iter().enumerate() {
-        // Behind the numbers of drivers.
-        archive.file(&format!("stile/drivers/console-{number}-{}", module.name), 0o644, &module.bytes);
-    }
+    add_modules(&mut archive, modules, |number| format!("console-{number}"));
     archive.finish()
 }
 
@@ -152,7 +149,7 @@ pub fn with_consoles(modules: &[Module]) -> Vec<u8> {
 pub fn with_memory_disks(modules: &[Module]) -> Vec<u8> {
     let mut archive = Archive::default();
     archive.directory("mnt");
-    add_modules(&mut archive, "disk-", modules);
+    add_modules(&mut archive, modules, |number| format!("disk-{number:02}"));
     archive.finish()
 }
 
@@ -167,11 +164,7 @@ pub fn with_networks() -> Vec<u8> {
 /// Builds an archive to follow those of [`build`] and [`with_drivers`]: the modules for sockets, and the program `stile-vsock`.
 pub fn with_sockets(modules: &[Module], program: &[u8]) -> Vec<u8> {
     let mut archive = Archive::default();
-    archive.directory("stile/drivers");
-    for (number, module) in modules.iter().enumerate() {
-        // Behind the numbers of drivers.
-        archive.file(&format!("stile/drivers/socket-{number}-{}", module.name), 0o644, &module.bytes);
-    }
+    add_modules(&mut archive, modules, |number| format!("socket-{number}"));
     archive.file("bin/stile-vsock", 0o755, program);
     archive.finish()
 }
@@ -184,11 +177,7 @@ const TO_SERVE: &str = ",cache=loose";
 /// mounts, to use them or to serve them.
 pub fn with_folders(modules: &[Module], folders: &[Folder], to_serve: bool) -> Vec<u8> {
     let mut archive = Archive::default();
-    archive.directory("stile/drivers");
-    for (number, module) in modules.iter().enumerate() {
-        // Behind the numbers of drivers.
-        archive.file(&format!("stile/drivers/folder-{number}-{}", module.name), 0o644, &module.bytes);
-    }
+    add_modules(&mut archive, modules, |number| format!("folder-{number}"));
     let more = if to_serve { TO_SERVE } else { "" };
     let line = |folder: &Folder| format!("{} {} {}{more}\n", folder.tag, folder.file_system(), folder.mount_options());
     let list: String = folders.iter().map(line).collect();
@@ -201,11 +190,7 @@ pub fn with_folders(modules: &[Module], folders: &[Folder], to_serve: bool) -> V
 /// `back_ends` are files by their paths: programs that carry out requests, with their libraries.
 pub fn with_server(modules: &[Module], program: &[u8], back_ends: &BTreeMap<String, Vec<u8>>) -> Vec<u8> {
     let mut archive = Archive::default();
-    archive.directory("stile/drivers");
-    for (number, module) in modules.iter().enumerate() {
-        // Behind the numbers of drivers.
-        archive.file(&format!("stile/drivers/served-{number}-{}", module.name), 0o644, &module.bytes);
-    }
+    add_modules(&mut archive, modules, |number| format!("served-{number}"));
     archive.file("bin/stile-devices", 0o755, program);
     archive.file("bin/stile-uplink", 0o755, UPLINK.as_bytes());
     if !back_ends.is_empty() {

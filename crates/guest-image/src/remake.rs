@@ -218,7 +218,7 @@ fn made<'a>(
     }
     let vm = Vm {
         memory: guest.memory,
-        disks: plan.disks.iter().map(|disk| disk.region.end - disk.region.start).take(MAX_MEMORY_DISKS).collect(),
+        disks: guest.disk_sizes().into_iter().take(MAX_MEMORY_DISKS).collect(),
         ram_base: plan.ram_base,
         firmware: plan.kernel.firmware_size(),
         vcpus: guest.vcpus,
